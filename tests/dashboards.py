@@ -182,6 +182,16 @@ DASHBOARDS: Final = (
                 queries=quantiles("solstice_job_wait_seconds", "priority"),
             ),
             Panel(
+                title="Refs behind their newest push",
+                queries={"refs": once("solstice_refs_behind")},
+            ),
+            Panel(
+                title="The largest lag of a ref",
+                unit="s",
+                about="For how long a push is pending behind the newest one that has ended: `solstice watermarks --behind`.",
+                queries={"lag": once("solstice_watermark_lag_seconds")},
+            ),
+            Panel(
                 title="Jobs without a worker for their label",
                 queries={"{{label}}": once("solstice_jobs_unserved", "label")},
             ),

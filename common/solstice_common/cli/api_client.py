@@ -208,6 +208,27 @@ class OrchestratorClient:
         """
         return await self._get("/api/v1/scale", {"label": label, "target_seconds": target_seconds})
 
+    async def watermarks(
+        self,
+        *,
+        limit: int = 50,
+        after: str | None = None,
+        repository: str | None = None,
+        branch: str | None = None,
+        behind: bool = False,
+    ) -> Document:
+        """Return one page of watermarks, by repository and ref: `{"watermarks": [...], "next": CURSOR | null}`."""
+        return await self._get(
+            "/api/v1/watermarks",
+            {
+                "limit": limit,
+                "after": after,
+                "repository": repository,
+                "branch": branch,
+                "behind": "1" if behind else None,
+            },
+        )
+
     async def dead_letters(self, *, limit: int = 50) -> list[Document]:
         """Dead letters of all queues, oldest first; changes nothing."""
         answer = await self._get("/api/v1/dead-letters", {"limit": limit})

@@ -70,6 +70,12 @@ COMMANDS: Final = (
     ),
     _deferred(
         INSPECT,
+        "watermarks",
+        "solstice_cli.commands.watermarks:watermarks",
+        "Show how far the pushes of each branch are handled.",
+    ),
+    _deferred(
+        INSPECT,
         "logs",
         "solstice_cli.commands.logs:logs",
         "Print logs. A run's logs carry the job's name before each line.",

@@ -11,7 +11,7 @@ from solstice_common.messages.states import JobState
 from solstice_common.telemetry.metrics import MetricsTable, counter, gauge, histogram
 from solstice_orchestrator.domain.jobs import Outcome
 from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, ForecastCheck
-from solstice_orchestrator.queue_times.waits import WaitingClass
+from solstice_orchestrator.queue_times.waits import NO_LAG, WaitingClass, WatermarkLag
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.governor import Resource
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView, served_labels
@@ -70,6 +70,13 @@ class Metrics(MetricsTable):
         "For how long the first of them has waited; 0 without any.",
         labels=("priority",),
         at_zero=Priority,
+    )
+    _refs_behind = gauge(
+        "solstice_refs_behind", "Refs that have a push which has not ended, behind the newest one that has."
+    )
+    _watermark_lag = gauge(
+        "solstice_watermark_lag_seconds",
+        "The largest lag of a ref: for how long the first push behind its watermark is pending; 0 without any.",
     )
     _attempts_finished = counter(
         "solstice_attempts_finished_total",
@@ -318,6 +325,7 @@ class Metrics(MetricsTable):
         *,
         delayed: int = 0,
         waiting: Mapping[Priority, WaitingClass] = NONE_WAIT,
+        lag: WatermarkLag = NO_LAG,
     ) -> bytes:
         """Everything in Prometheus' text form (`CONTENT_TYPE`), with the current gauges."""
         present = tuple(workers)
@@ -339,6 +347,8 @@ class Metrics(MetricsTable):
             self._waiting.labels(priority).set(of_class.count if of_class else 0)
             self._waiting_oldest.labels(priority).set(of_class.oldest_seconds if of_class else 0.0)
         self._delayed.set(delayed)
+        self._refs_behind.set(lag.refs)
+        self._watermark_lag.set(lag.largest_seconds)
         self._connected.set(broker.connected)
         self._blocked.set(broker.blocked is not None)
         self._degraded.set(broker.degraded is not None)

@@ -69,7 +69,7 @@ def runs(
     filters = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
     async def request(api: OrchestratorClient) -> tuple[list[Document], bool]:
-        return await _pages(
+        return await pages(
             lambda limit, after: api.runs(limit=limit, after=after, **filters),
             "runs",
             None if everything else limit,
@@ -106,7 +106,7 @@ def jobs(
 
     async def request(api: OrchestratorClient) -> tuple[list[Document], bool]:
         run_id = (await find(api, run, ("run",)))[1]["run_id"] if run else None
-        return await _pages(
+        return await pages(
             lambda limit, after: api.jobs(run_id=run_id, limit=limit, after=after, **filters),
             "jobs",
             None if everything else limit,
@@ -119,7 +119,7 @@ def jobs(
         display.print_jobs(documents, now=display.now_utc(), more=more)
 
 
-async def _pages(
+async def pages(
     fetch: Callable[[int, str | None], Awaitable[Document]], what: str, limit: int | None
 ) -> tuple[list[Document], bool]:
     """Return the first `limit` (None: all) of a list, and whether there are more."""

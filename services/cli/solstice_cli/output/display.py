@@ -128,6 +128,30 @@ def print_jobs(
     )
 
 
+def print_watermarks(
+    watermarks: Sequence[Document], *, now: datetime, more: bool = False, behind: bool = False
+) -> None:
+    """Print one line per ref: its watermark, and what came behind it."""
+    print_rows(
+        ("REPOSITORY", "REF", "HANDLED", "STATE", "COMMIT", "PENDING", "LAG"),
+        [
+            (
+                watermark["repository"],
+                watermark["ref"],
+                (watermark["handled"] or {}).get("run_id", ""),
+                (watermark["handled"] or {}).get("state", ""),
+                (watermark["handled"] or {}).get("commit_sha", ""),
+                str(watermark["pending"]),
+                str(watermark["lag_seconds"]),
+            )
+            for watermark in watermarks
+        ],
+        now=now,
+        nothing="No ref has a pending push behind its watermark." if behind else "No pushes yet.",
+        more=MORE if more else "",
+    )
+
+
 def print_attempts(attempts: Sequence[Document], *, now: datetime, state: str) -> None:
     """Print one line per attempt, in the order given, of a job in that state.
 
@@ -305,7 +329,7 @@ def print_rows(
 def _cell(column: str, value: str, now: datetime) -> str:
     """Return a value as a person wants to read it, as rich's markup."""
     match column:
-        case "RUN" | "JOB":
+        case "RUN" | "JOB" | "HANDLED":
             return escape(value[-SHORT_ID:])
         case "COMMIT":
             return escape(value[:SHORT_SHA])
@@ -317,7 +341,7 @@ def _cell(column: str, value: str, now: datetime) -> str:
             value = _ahead(value, now, over="now")
         case "EXPIRES":
             value = _ahead(value, now, over="expired")
-        case "TOOK" | "WORK" | "OLDEST":
+        case "TOOK" | "WORK" | "OLDEST" | "LAG":
             return duration(float(value)) if value else ""
     return escape(value.removeprefix("refs/heads/").removeprefix("refs/") if column == "REF" else value)
 

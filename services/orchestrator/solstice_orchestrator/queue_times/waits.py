@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
@@ -59,6 +59,18 @@ class WaitingClass:
     count: int
     oldest_seconds: float
     """For how long the first of them has waited."""
+
+
+class WatermarkLag(NamedTuple):
+    """How far all refs together are behind their newest pushes."""
+
+    refs: int
+    """How many have a pending push behind their watermark."""
+    largest_seconds: float
+    """The largest lag of them; 0 without any."""
+
+
+NO_LAG: Final = WatermarkLag(0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

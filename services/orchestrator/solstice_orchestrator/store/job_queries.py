@@ -6,7 +6,7 @@ from typing import Protocol, Unpack
 from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.queue_times.demand import DemandFacts
-from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
+from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -16,6 +16,7 @@ from solstice_orchestrator.store.views import (
     Page,
     RunFilters,
     RunView,
+    WatermarkView,
 )
 
 
@@ -116,6 +117,26 @@ class JobQueries(Protocol):
 
     async def waiting_classes(self) -> Mapping[Priority, WaitingClass]:
         """Count the waiting jobs per priority class; those without any are left out."""
+        ...
+
+    async def watermarks(
+        self,
+        *,
+        limit: int,
+        after: tuple[str, str] = ("", ""),
+        repository: str | None = None,
+        ref: str | None = None,
+        behind: bool = False,
+    ) -> Sequence[WatermarkView]:
+        """Return the watermarks of refs that have a push, by repository and ref.
+
+        `after` is the repository and ref of the last one of the page before.
+        `behind`: only those with a pending push behind the watermark.
+        """
+        ...
+
+    async def watermark_lag(self) -> WatermarkLag:
+        """Return how far all refs together are behind."""
         ...
 
     async def planning_pause(self) -> float | None:

@@ -120,6 +120,27 @@ class JobFilters(TypedDict, total=False):
     priority: Priority | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkView:
+    """How far the pushes of a ref are handled: up to its watermark.
+
+    A push is a run with a ref that is neither of a change request nor a rerun. It is handled when it has ended, in
+    any state, and pending before that, from the moment when it may start.
+    """
+
+    repository: str
+    """The repository's full name, or its URL if it has no name."""
+    ref: str
+    handled: RunView | None
+    """The watermark: the newest push that is handled; None when none is."""
+    pending: int
+    """How many pending pushes came after the watermark. Older pending ones are overtaken, and do not count."""
+    pushes: tuple[RunView, ...]
+    """The first of them, the oldest first."""
+    lag_seconds: float
+    """For how long the first of them is pending; 0 without any."""
+
+
 class ChunkKind(StrEnum):
     """The writer of a log chunk: the job, or the orchestrator."""
 

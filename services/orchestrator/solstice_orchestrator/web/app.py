@@ -32,6 +32,7 @@ from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import RunsApi, answer
 from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedules import SchedulesApi
+from solstice_orchestrator.web.api.watermark_routes import WatermarksApi
 from solstice_orchestrator.web.api.why import WhyApi
 from solstice_orchestrator.web.api.worker_routes import WorkersApi
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
@@ -130,6 +131,7 @@ def _api_routes(
         *LogApi(store, streams).routes(),
         *WhyApi(store).routes(),
         *ScaleApi(store).routes(),
+        *WatermarksApi(store).routes(),
         *WorkersApi(store, streams).routes(),
         *SchedulesApi(store, streams).routes(),
         *DeadLettersApi(dead_letters).routes(),

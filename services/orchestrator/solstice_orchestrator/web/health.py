@@ -10,6 +10,7 @@ from solstice_common.broker.protocol import BrokerHealth, QueueDepth
 from solstice_common.errors import StoreUnavailable
 from solstice_common.telemetry.metrics import CONTENT_TYPE
 from solstice_orchestrator.metrics import NONE_WAIT, Metrics
+from solstice_orchestrator.queue_times.waits import NO_LAG
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.api.runs import answer
 
@@ -85,11 +86,14 @@ class Health:
         try:
             counts, workers = await self._store.counts(), await self._store.workers()
             delayed, waiting = await self._store.delayed(), await self._store.waiting_classes()
+            lag = await self._store.watermark_lag()
         except StoreUnavailable:
-            counts, workers, delayed, waiting = {}, (), 0, NONE_WAIT
+            counts, workers, delayed, waiting, lag = {}, (), 0, NONE_WAIT, NO_LAG
         self._metrics.queues(self._broker_health().transport, await self._queue_depths())
         return Response(
-            self._metrics.render(counts, self._broker_health(), workers, delayed=delayed, waiting=waiting),
+            self._metrics.render(
+                counts, self._broker_health(), workers, delayed=delayed, waiting=waiting, lag=lag
+            ),
             headers={"Content-Type": CONTENT_TYPE},
         )
 

@@ -1,6 +1,7 @@
 """With much finished work, frequent PostgreSQL queries read only unfinished rows."""
 
 import uuid
+from typing import Any
 
 from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState, RunState
@@ -72,6 +73,11 @@ async def live(store: JobStore) -> None:
     await store.claim_planning(WORKER, 9)
     await store.planning_pause()
     await store.delayed()
+    by_name: tuple[dict[str, Any], ...] = ({}, {"repository": "lantern/harbour"}, {"ref": "refs/heads/main"})
+    for chosen in by_name:
+        await store.watermarks(limit=9, **chosen)
+        await store.watermarks(limit=9, behind=True, **chosen)
+    await store.watermark_lag()
     await store.demand(300.0)
     await store.demand(300.0, "linux")
     name = (await added_schedule(store.schedule_store, name=f"s-{uuid.uuid4().hex}")).name

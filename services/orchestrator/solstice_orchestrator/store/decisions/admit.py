@@ -4,7 +4,7 @@ The store's unique indexes decide which of them are new.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,6 +23,9 @@ from solstice_orchestrator.domain.statuses import (
 from solstice_orchestrator.store.records.moment import Moment
 from solstice_orchestrator.store.records.rows import key, request_fields
 
+LONGEST_NAMES: Final = 600
+"""Characters of a repository and a ref together, of at most four bytes each."""
+
 
 class NewRun(NamedTuple):
     """A request on its way into the store, with its unique keys."""
@@ -36,6 +39,8 @@ class NewRun(NamedTuple):
     state: RunState
     plan_at: float
     """The start time of a delayed run; 0 for one that may be planned at once."""
+    pushed_at: float | None
+    """When it came as a push of its ref, or begins if it is delayed; None for one that is no push."""
     request: JobRequestV1
     body: bytes
     signature: str | None
@@ -47,6 +52,8 @@ def new_runs(
     requests: Sequence[JobRequestV1],
     bodies: Sequence[bytes],
     signatures: Sequence[str] | None = None,
+    *,
+    reruns: bool = False,
 ) -> list[NewRun]:
     """Return the runs that these requests would become, in order."""
     return [
@@ -58,6 +65,7 @@ def new_runs(
             change_key(request),
             request.ref,
             *_begins(request, moment.now),
+            None if reruns else _pushed_at(request, moment.now),
             request,
             body if request_fields(body)["repo_url"] == request.repo_url else request.encode(),
             signature,
@@ -74,6 +82,16 @@ def _begins(request: JobRequestV1, now: float) -> tuple[RunState, float]:
         return RunState.PLANNING, 0.0
     due = parse_timestamp(request.not_before).timestamp()
     return (RunState.DELAYED, due) if due > now else (RunState.PLANNING, 0.0)
+
+
+def _pushed_at(request: JobRequestV1, now: float) -> float | None:
+    """Return since when a ref waits for this push; None if it is none."""
+    if request.ref is None or request.change_number is not None:
+        return None
+    # The names are in an index, and PostgreSQL refuses an entry above 2,704 bytes: the run matters more.
+    if len((request.repo_full_name or request.repo_url) + request.ref) > LONGEST_NAMES:
+        return None
+    return max(now, _begins(request, now)[1])
 
 
 def traced_runs(moment: Moment, runs: Sequence[NewRun]) -> Sequence[str]:

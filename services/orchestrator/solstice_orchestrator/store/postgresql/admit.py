@@ -25,7 +25,7 @@ async def admit(
 ) -> Sequence[Admission]:
     """Store the new requests; return for each whether it was admitted or a duplicate."""
     moment = Moment(await transaction.now(), transaction.rules)
-    new = new_runs(moment, requests, bodies, signatures)
+    new = new_runs(moment, requests, bodies, signatures, reruns=rerun is not None)
     # All transactions use one order, since each waits for any other that admits the same request; of equal keys the
     # first in the batch counts.
     first = {run.idempotency_key or run.request_key: run for run in reversed(new)}
@@ -33,10 +33,11 @@ async def admit(
     await share_changes(transaction, ordered)
     rows = await transaction.connection.fetch(
         "INSERT INTO requests (run_id, request_key, idempotency_key, repository, ref, created_at, rerun_of, only_jobs, body,"
-        " change_key, signature)"
-        " SELECT run_id, request_key, idempotency_key, repository, ref, $1, $2, $3, body, change_key, signature"
-        " FROM unnest($4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[])"
-        " AS new (run_id, request_key, idempotency_key, repository, ref, body, change_key, signature)"
+        " change_key, signature, pushed_at)"
+        " SELECT run_id, request_key, idempotency_key, repository, ref, $1, $2, $3, body, change_key, signature, pushed_at"
+        " FROM unnest($4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[],"
+        " $12::double precision[])"
+        " AS new (run_id, request_key, idempotency_key, repository, ref, body, change_key, signature, pushed_at)"
         " WHERE NOT EXISTS (SELECT FROM request_aliases WHERE request_aliases.request_key = new.request_key)"
         " ON CONFLICT DO NOTHING RETURNING run_id",
         moment.now,
@@ -50,6 +51,7 @@ async def admit(
         [run.body for run in ordered],
         [run.change_key for run in ordered],
         [run.signature for run in ordered],
+        [run.pushed_at for run in ordered],
     )
     stored = {row["run_id"] for row in rows}
     admitted = [run for run in new if run.run_id in stored]

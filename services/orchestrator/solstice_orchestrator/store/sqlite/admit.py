@@ -28,9 +28,11 @@ def admit(
     requests: Sequence[JobRequestV1],
     bodies: Sequence[bytes],
     signatures: Sequence[str] | None = None,
+    *,
+    reruns: bool = False,
 ) -> Sequence[Admission]:
     """Store the new requests; return for each whether it was admitted or a duplicate."""
-    new = new_runs(transaction.moment, requests, bodies, signatures)
+    new = new_runs(transaction.moment, requests, bodies, signatures, reruns=reruns)
     known = _among(
         transaction,
         "SELECT request_key FROM request_aliases WHERE request_key IN",
@@ -70,13 +72,14 @@ def _insert_runs(transaction: SqliteTransaction, new: Sequence[tuple[int, NewRun
             each.state,
             each.plan_at,
             each.request.runs_on,
+            each.pushed_at,
         )
         for age, each in new
     ]
     return insert_many(
         transaction.connection,
         "INSERT INTO runs (age, run_id, request_key, idempotency_key, repository, ref, created_at, change_key,"
-        " state, plan_at, runs_on) VALUES",
+        " state, plan_at, runs_on, pushed_at) VALUES",
         rows,
         "ON CONFLICT DO NOTHING",
     )

@@ -44,7 +44,7 @@ def rerun(
     decided = decide(load_runs(transaction, [run_id]))
     if not isinstance(decided, Rerun):
         return decided
-    (admitted,) = admit(transaction, [decided.request], [decided.request.encode()])
+    (admitted,) = admit(transaction, [decided.request], [decided.request.encode()], reruns=True)
     transaction.connection.execute(
         "UPDATE runs SET rerun_of = ?, only_jobs = ? WHERE run_id = ?",
         (decided.rerun_of, decided.only_jobs, admitted.run_id),

@@ -16,6 +16,7 @@ from solstice_orchestrator.web.api.runs import RunsApi
 from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
 from solstice_orchestrator.web.api.schedules import SchedulesApi
+from solstice_orchestrator.web.api.watermark_routes import WatermarksApi
 from solstice_orchestrator.web.api.why import WhyApi
 from solstice_orchestrator.web.api.worker_routes import WorkersApi
 from solstice_orchestrator.web.formats import api_models, query_parameters
@@ -191,6 +192,13 @@ OPERATIONS: Final = (
         query=query_parameters.ScaleQuery,
     ),
     Operation(
+        name="watermarksapi_watermarks",
+        path="/watermarks",
+        serves=WatermarksApi.watermarks,
+        gives=api_models.Watermarks,
+        query=query_parameters.WatermarksQuery,
+    ),
+    Operation(
         name="workersapi_workers", path="/workers", serves=WorkersApi.workers, gives=api_models.Workers
     ),
     Operation(
@@ -300,6 +308,7 @@ LINKS: Final[Mapping[Model, Mapping[str, str]]] = {
     api_models.Jobs: {"run_id": "/jobs/0/run_id", "job_id": "/jobs/0/job_id"},
     api_models.WholeJob: {"run_id": "/run_id", "job_id": "/job_id"},
     api_models.JobModel: {"run_id": "/run_id", "job_id": "/job_id"},
+    api_models.Watermarks: {"run_id": "/watermarks/0/handled/run_id"},
     api_models.Workers: {"worker_id": "/workers/0/worker_id"},
     api_models.Worker: {"worker_id": "/worker_id"},
     api_models.Schedules: {"schedule": "/schedules/0/schedule_id"},

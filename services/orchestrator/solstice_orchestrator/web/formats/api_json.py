@@ -13,7 +13,7 @@ from solstice_orchestrator.queue_times.demand import Demand
 from solstice_orchestrator.queue_times.waits import Holder, WaitExplanation
 from solstice_orchestrator.scheduling.workers import WorkerJob, WorkerView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
-from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView
+from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView, WatermarkView
 from solstice_orchestrator.web.formats.log_text import LogGap
 
 Document = dict[str, Any]
@@ -28,7 +28,8 @@ def document(
     | Holder
     | Demand
     | ScheduleView
-    | TickView,
+    | TickView
+    | WatermarkView,
 ) -> Document:
     """Return one view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}
@@ -57,6 +58,15 @@ def schedule_document(schedule: ScheduleView) -> Document:
 def tick_document(tick: TickView) -> Document:
     """Return a tick with its result."""
     return document(tick)
+
+
+def watermark_document(watermark: WatermarkView) -> Document:
+    """Return a watermark with the runs of its pushes."""
+    return document(watermark) | {
+        "handled": watermark.handled and document(watermark.handled),
+        "pushes": [document(push) for push in watermark.pushes],
+        "lag_seconds": round(watermark.lag_seconds, 3),
+    }
 
 
 def why_document(why: WaitExplanation) -> Document:

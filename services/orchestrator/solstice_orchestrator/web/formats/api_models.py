@@ -15,7 +15,14 @@ from solstice_orchestrator.queue_times.demand import Demand
 from solstice_orchestrator.queue_times.waits import Holder, WaitExplanation
 from solstice_orchestrator.scheduling.workers import WorkerJob, WorkerView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
-from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogState, RunView
+from solstice_orchestrator.store.views import (
+    AttemptView,
+    ChunkKind,
+    JobView,
+    LogState,
+    RunView,
+    WatermarkView,
+)
 
 Model = type[BaseModel]
 
@@ -67,6 +74,20 @@ def _with(name: str, base: Model, description: str, /, **more: Any) -> Model:
 RunModel: Final = _of_view("Run", RunView, "A request, and what became of it.")
 JobModel: Final = _of_view("Job", JobView, "One job of a run.", needs=list[str])
 AttemptModel: Final = _of_view("Attempt", AttemptView, "One try at a job.")
+WatermarkModel: Final = _of_view(
+    "Watermark",
+    WatermarkView,
+    "How far the pushes of a ref are handled.",
+    handled=RunModel | None,
+    pushes=_many(RunModel),
+)
+Watermarks: Final = _with(
+    "Watermarks",
+    _Answer,
+    "One page of watermarks, by repository and ref.",
+    watermarks=_many(WatermarkModel),
+    next=str | None,
+)
 RunPage: Final = _with(
     "RunPage",
     _Answer,
@@ -283,6 +304,7 @@ MODELS: Final[tuple[Model, ...]] = (
     Workers,
     Worker,
     Scale,
+    Watermarks,
     Schedules,
     ScheduleModel,
     WholeSchedule,

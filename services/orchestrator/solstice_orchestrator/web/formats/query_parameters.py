@@ -62,6 +62,24 @@ class SchedulesQuery(ListQuery):
     after: After = None
 
 
+class WatermarksQuery(ListQuery):
+    """Which watermarks to list."""
+
+    behind: Annotated[
+        Literal["0", "1"] | None, Field(description="1: only of refs that have a pending push behind it.")
+    ] = None
+    limit: Limit = 50
+    after: Annotated[
+        str | None,
+        # It holds the names of a repository and a ref, and an address has at most 8,192 bytes.
+        Field(
+            description="Go on behind a page: its `next`, with the same filters.",
+            max_length=4000,
+            pattern="^[A-Za-z0-9_=-]+$",
+        ),
+    ] = None
+
+
 class SchedulesPageQuery(ParsedQuery):
     """Parameters of the page of schedules."""
 

@@ -4,6 +4,7 @@ import random
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,9 @@ class Watched:
     async def plans(self) -> set[str]:
         """SQLite's query plan of every statement."""
         statements = {
-            text for text in self._statements if text.startswith(("SELECT", "UPDATE", "DELETE", "INSERT"))
+            text
+            for text in self._statements
+            if text.startswith(("SELECT", "WITH", "UPDATE", "DELETE", "INSERT"))
         }
 
         def explain(connection: sqlite3.Connection) -> set[str]:
@@ -174,6 +177,27 @@ async def test_runs_of_a_branch_are_found_by_it(watched: Watched) -> None:
     await watched.store.runs(limit=9, ref="refs/heads/main", state=RunState.FAILED)
     used = {detail for detail in await watched.plans() if "runs" in detail and "requests" not in detail}
     assert used == {"SEARCH runs USING INDEX runs_by_ref (ref=?)"}
+
+
+async def test_watermarks_are_found_by_the_newest_pushes_of_each_ref(watched: Watched) -> None:
+    await planned(watched.store, job("true"))
+    await watched.store.admit([job_request(), job_request()])
+    filters: tuple[dict[str, Any], ...] = ({}, {"repository": "lantern/harbour"}, {"ref": "refs/heads/main"})
+    for chosen in filters:
+        await watched.store.watermarks(limit=9, **chosen)
+        await watched.store.watermarks(limit=9, behind=True, **chosen)
+    await watched.store.watermark_lag()
+    used = {detail for detail in await watched.plans() if "INDEX runs_by_" in detail}
+    assert used >= {
+        "SEARCH pushes USING INDEX runs_by_push (repository=? AND ref>?)",
+        "SEARCH pushes USING INDEX runs_by_push ((repository,ref)>(?,?))",
+        "SEARCH runs USING INDEX runs_by_push (repository=? AND ref=?)",
+        "SEARCH runs USING INDEX runs_by_push (repository=? AND ref=? AND run_id>?)",
+        "SEARCH runs USING INDEX runs_by_state (state=?)",
+    }
+    in_hand = ("pending", "refs", "behind", "marked", "pushes")
+    scans = {scan for scan in await watched.scans() if scan.removeprefix("SCAN ").split()[0] not in in_hand}
+    assert scans == set()
 
 
 async def test_a_purge_looks_only_at_what_is_old_and_what_belongs_to_it(watched: Watched) -> None:

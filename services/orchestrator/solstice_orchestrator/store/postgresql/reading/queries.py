@@ -8,11 +8,17 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
-from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
+from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.scheduling.quotas import MINUTE
 from solstice_orchestrator.scheduling.workers import WorkerView
 from solstice_orchestrator.store.postgresql import purge
-from solstice_orchestrator.store.postgresql.reading import demand_counts, listing, views_of_runs, waiting
+from solstice_orchestrator.store.postgresql.reading import (
+    demand_counts,
+    listing,
+    views_of_runs,
+    waiting,
+    watermarks,
+)
 from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
 from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
@@ -26,6 +32,7 @@ from solstice_orchestrator.store.views import (
     Page,
     RunFilters,
     RunView,
+    WatermarkView,
 )
 
 if TYPE_CHECKING:
@@ -120,6 +127,24 @@ class PostgreSQLQueries:
 
     async def waiting_classes(self) -> Mapping[Priority, WaitingClass]:
         return await self._read_transaction(views_of_runs.waiting_classes)
+
+    async def watermarks(
+        self,
+        *,
+        limit: int,
+        after: tuple[str, str] = ("", ""),
+        repository: str | None = None,
+        ref: str | None = None,
+        behind: bool = False,
+    ) -> Sequence[WatermarkView]:
+        return await self._read_transaction(
+            lambda transaction: watermarks.watermarks(
+                transaction, limit=limit, after=after, repository=repository, ref=ref, behind=behind
+            )
+        )
+
+    async def watermark_lag(self) -> WatermarkLag:
+        return await self._read_transaction(watermarks.lag)
 
     async def planning_pause(self) -> float | None:
         async def ask(transaction: PostgreSQLTransaction) -> float | None:

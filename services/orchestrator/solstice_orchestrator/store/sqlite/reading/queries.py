@@ -8,11 +8,11 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
-from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass
+from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.scheduling.workers import WorkerView
 from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.sqlite import purge
-from solstice_orchestrator.store.sqlite.reading import demand_counts, views_of_runs, waiting
+from solstice_orchestrator.store.sqlite.reading import demand_counts, views_of_runs, waiting, watermarks
 from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
 from solstice_orchestrator.store.views import (
     AttemptView,
@@ -23,6 +23,7 @@ from solstice_orchestrator.store.views import (
     Page,
     RunFilters,
     RunView,
+    WatermarkView,
 )
 
 Clock = Callable[[], float]
@@ -124,6 +125,30 @@ class SqliteQueries:
         return await self._database.read(
             lambda connection: views_of_runs.waiting_classes(connection, self._clock())
         )
+
+    async def watermarks(
+        self,
+        *,
+        limit: int,
+        after: tuple[str, str] = ("", ""),
+        repository: str | None = None,
+        ref: str | None = None,
+        behind: bool = False,
+    ) -> Sequence[WatermarkView]:
+        return await self._database.read(
+            lambda connection: watermarks.watermarks(
+                connection,
+                self._clock(),
+                limit=limit,
+                after=after,
+                repository=repository,
+                ref=ref,
+                behind=behind,
+            )
+        )
+
+    async def watermark_lag(self) -> WatermarkLag:
+        return await self._database.read(lambda connection: watermarks.lag(connection, self._clock()))
 
     async def planning_pause(self) -> float | None:
         due = await self._database.read(demand_counts.next_due)
