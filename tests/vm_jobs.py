@@ -14,7 +14,7 @@ from solstice_orchestrator.worker.executors import Executor
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
 from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
-from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
+from solstice_orchestrator.worker.executors.vms.qemu_launcher import Acceleration, open_qemu
 from solstice_orchestrator.worker.executors.vms.vm_images import read_vm_images
 from solstice_orchestrator.worker.executors.vms.vm_plan import MIB, VmRules
 from solstice_orchestrator.worker.workspaces import Workspaces, open_workspaces
@@ -94,7 +94,11 @@ class VmJobs:
 
 @asynccontextmanager
 async def vm_jobs(
-    image: Path, folder: Path, disk: DiskWatch | None = None, **rules: Any
+    image: Path,
+    folder: Path,
+    disk: DiskWatch | None = None,
+    acceleration: Acceleration = "tcg",
+    **rules: Any,
 ) -> AsyncIterator[VmJobs]:
     """Open an executor of VMs from an image."""
     repository = Repository(folder / "repository")
@@ -104,7 +108,7 @@ async def vm_jobs(
             workspaces=workspaces,
             checkout=SourceCheckout(git=GitPolicy(protocols=("file",)), scratch=workspaces.scratch),
             grace_seconds=5.0,
-            launcher=await open_qemu(vm_rules(image, **rules), "tcg"),
+            launcher=await open_qemu(vm_rules(image, **rules), acceleration),
             disk=disk or DiskWatch(),
         )
         yield VmJobs(executor=executor, workspaces=workspaces, request=request)

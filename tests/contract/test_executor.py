@@ -149,8 +149,8 @@ def image_of_vms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def podman_of_guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
-    """A podman with the one image that jobs have where none has services."""
-    with podman_store(tmp_path_factory.mktemp("podman") / "store", (IMAGE,)) as store:
+    """A podman with the images of jobs and services alone: an import takes long there."""
+    with podman_store(tmp_path_factory.mktemp("podman") / "store", (IMAGE, SERVER)) as store:
         yield store
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -272,6 +273,21 @@ async def test_without_a_device_there_is_no_kvm(image: Path, monkeypatch: pytest
     with pytest.raises(ConfigurationError, match="VM_ACCELERATION=kvm: there is no /nowhere/kvm"):
         await qemu_launcher.open_qemu(vm_rules(image), "kvm")
     assert (await qemu_launcher.open_qemu(vm_rules(image), "auto")).accelerator == "tcg"
+
+
+async def test_a_job_runs_after_a_trial_of_this_machines_own_kvm(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kvm_trial.KVM.exists():
+        pytest.skip("not asked for: this machine has no /dev/kvm")
+    # A VM needs a second with a KVM that works. This test waits for one that hangs.
+    monkeypatch.setattr(kvm_trial, "TRIAL_SECONDS", 3.0)
+    async with vm_jobs(image, tmp_path, acceleration="auto") as jobs:
+        outcome = await jobs.run("cat hello.txt")
+    assert outcome.state is JobState.SUCCEEDED, outcome
+    (accelerator,) = re.findall(r"image \((\w+), 1 processors", jobs.text)
+    assert accelerator in {"kvm", "tcg"}
+    assert "\nhello\n" in jobs.text
 
 
 async def test_a_killed_orchestrator_leaves_no_vm_behind(jobs: VmJobs, image: Path, tmp_path: Path) -> None:
