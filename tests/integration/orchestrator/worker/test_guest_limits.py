@@ -37,6 +37,8 @@ cp -a {images} /mnt/root/podman/graph
 chown -R {user}:{user} /mnt/user /run/user/{user}
 # `podman info` asks dpkg to which package each of its programs belongs, and that reads a file of every package.
 mount -t tmpfs none /var/lib/dpkg
+# Root's podman locks a file there where netavark is installed. The import outside has made the folder.
+test ! -d /etc/containers/networks || mount -t tmpfs none /etc/containers/networks
 for each in passwd group subuid subgid; do
     cp /etc/$each /mnt/etc/$each
     case $each in
