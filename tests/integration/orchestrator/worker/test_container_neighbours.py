@@ -1,4 +1,4 @@
-"""What a process of the machine reaches beside it, a job in a container does not."""
+"""A job in a container reaches nothing of what the machine's processes reach."""
 
 import asyncio
 import ctypes
@@ -102,7 +102,7 @@ def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 
 async def neighbours(stack: AsyncExitStack) -> dict[str, str]:
-    """Open what the machine has beside a job, and return the scripts that reach it, by their names.
+    """Open what the machine has beside a job; return the scripts that reach it.
 
     Without IPv6, an address beside that of its loopback interface or a known kind of processor the machine lacks some.
     """
