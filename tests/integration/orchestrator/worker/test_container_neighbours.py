@@ -80,7 +80,8 @@ def folder_of_all() -> Iterator[Path]:
 class Answering(asyncio.DatagramProtocol):
     """Answers every datagram."""
 
-    def connection_made(self, transport: asyncio.DatagramTransport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.DatagramTransport)
         self.transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
