@@ -73,6 +73,8 @@ class PodmanStore:
         ]
 
 
+CNI = Path("/etc/cni/net.d/87-podman-bridge.conflist")
+"""Of a podman that has its networks by CNI, as that of Debian 12."""
 NET_ADMIN, SYS_ADMIN = 12, 21
 
 
@@ -104,6 +106,10 @@ def podman_is_there() -> bool:
 def configured_store(folder: Path, driver: str | None = None, runtime: str | None = None) -> PodmanStore:
     """Configure a store without images, in a folder of its own."""
     variables = configure_podman(folder, driver, runtime)
+    if CNI.exists():
+        # A new store would use netavark as soon as any test has installed that: a second bridge with the same addresses.
+        (folder / "graph").mkdir(exist_ok=True)
+        (folder / "graph" / "defaultNetworkBackend").write_text("cni")
     (folder / "registries.conf").write_text('[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n')
     environment = {
         "PATH": os.environ["PATH"],

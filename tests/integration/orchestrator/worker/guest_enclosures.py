@@ -30,7 +30,7 @@ async def print_ends() -> None:
         name: await asyncio.to_thread(_end_of_qemu, enclosure, name, size) for name, size in MEMORIES.items()
     }
     facts = {"user": os.geteuid(), "bounds": enclosure.bounds, "lacks": enclosure.lacks, "ends": ends}
-    # In one write: another process writes, too.
+    # In one write: the kernel writes, too.
     os.write(1, f"\n{RESULT}{json.dumps(facts)}\n".encode())
 
 

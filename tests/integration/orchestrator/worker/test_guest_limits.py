@@ -21,7 +21,7 @@ from tests.servers.podman import IMAGE, PROGRAMS, configured_store, podman_is_in
 from tests.servers.qemu_guest import run_in_guest, why_no_guest
 
 CHECKOUT = Path(__file__).parents[4]
-SECONDS = 600.0
+SECONDS = 900.0
 """For a guest whose processors are simulated, on a busy machine."""
 KNOWN_SECONDS = 20.0
 """How long a busy one may take to know that a job had not enough memory."""
