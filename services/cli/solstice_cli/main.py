@@ -148,6 +148,12 @@ COMMANDS: Final = (
     ),
     _deferred(
         SET_UP,
+        "doctor",
+        "solstice_cli.doctor.doctor_command:doctor",
+        "Check a set-up, and say what to fix. Changes nothing.",
+    ),
+    _deferred(
+        SET_UP,
         "token",
         "solstice_cli.commands.token:app",
         "Access tokens: create, list, revoke.",

@@ -4,18 +4,16 @@ It checks the schema, and whether the rows fit together.
 """
 
 import asyncio
-import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.settings import sqlite_path, without_password
 from solstice_common.storage.migrations import Migration, applied_to, migrations_of, missing
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import applied_to as applied_to_postgresql
+from solstice_common.storage.schema_state import reading
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
 
 COUNTED: Final = (
@@ -125,24 +123,6 @@ async def _check_sqlite(path: Path) -> StoreCheck:
             if problem != "ok"
         ]
         return await _store_check(str(path), applied_to(connection), "sqlite", ask, own=own)
-
-
-def refuse_missing(path: Path) -> None:
-    """ConfigurationError when there is no such file."""
-    if not path.is_file():
-        raise ConfigurationError(f"the database {path}: there is no such file")
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a connection that can neither write nor create the file."""
-    refuse_missing(path)
-    address = f"{path.absolute().as_uri()}?mode=ro"
-    try:
-        with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as connection:
-            yield connection
-    except sqlite3.Error as error:
-        raise StoreUnavailable(str(path), str(error)) from error
 
 
 async def _store_check(

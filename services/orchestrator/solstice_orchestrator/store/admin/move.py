@@ -18,7 +18,7 @@ from solstice_common.settings import without_password
 from solstice_common.storage.migrations import migrate, migrations_of
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import migrate as migrate_postgresql
-from solstice_orchestrator.store.admin.check import refuse_missing
+from solstice_common.storage.schema_state import refuse_missing
 
 if TYPE_CHECKING:
     import asyncpg

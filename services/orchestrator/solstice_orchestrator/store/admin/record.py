@@ -15,10 +15,10 @@ from solstice_common.settings import sqlite_path, without_password
 from solstice_common.storage.migrations import applied_to, migrations_of, missing
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import applied_to as applied_to_postgresql
+from solstice_common.storage.schema_state import reading
 from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
-from solstice_orchestrator.store.admin.check import reading
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
 
 FETCHED_AT_ONCE: Final = 1000

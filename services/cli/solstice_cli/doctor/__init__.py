@@ -1,0 +1,1 @@
+"""Checks a set-up, and names what to fix."""
