@@ -47,11 +47,13 @@ from solstice_orchestrator.settings import OrchestratorSettings
 from tests.architecture_tables import PACKAGES, contracts_table, modules_table, rooms_table
 from tests.database_tables import SCHEMAS, differences_table, schema_tables
 from tests.markdown import table
+from tests.step_response import step_response_table
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
 DEAD_LETTERS: Final = ROOT / "docs" / "operations" / "dead-letters.md"
+CAPACITY: Final = ROOT / "docs" / "operations" / "capacity.md"
 TRACES: Final = ROOT / "docs" / "operations" / "traces.md"
 REFERENCE: Final = ROOT / "docs" / "reference"
 
@@ -193,6 +195,7 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },
     TRACES: {"spans": spans_table},
+    CAPACITY: {"step-response": step_response_table},
     DEAD_LETTERS: {"dead-letter-reasons": reasons_table},
     REFERENCE / "brokers.md": {"capabilities": capabilities_table},
     REFERENCE / "database.md": {

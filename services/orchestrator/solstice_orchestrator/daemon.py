@@ -214,7 +214,9 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
     settings, store, broker = components.settings, components.store, components.broker
     metrics, rng = components.metrics, components.rng
     topology = full_topology(settings)
-    backlog = JobBacklog(store=store, most=settings.max_backlog, metrics=metrics)
+    backlog = JobBacklog(
+        store=store, most=settings.max_backlog, seconds=settings.intake_seconds, metrics=metrics
+    )
     signatures = components.signatures
 
     def intake(of: Broker) -> Intake:

@@ -185,6 +185,10 @@ class Metrics(MetricsTable):
         "solstice_backlog",
         "Runs to plan and jobs that wait, counted up to MAX_BACKLOG; 0 where there is no such limit.",
     )
+    _intake_limit = gauge(
+        "solstice_intake_limit",
+        "The backlog at which intake pauses: MAX_BACKLOG, or less by INTAKE_SECONDS; 0 where there is no limit.",
+    )
     _intake_paused = gauge(
         "solstice_intake_paused",
         "1 while requests are left in the queue because as many wait as may (MAX_BACKLOG).",
@@ -279,9 +283,10 @@ class Metrics(MetricsTable):
         for resource in Resource:
             self._refusing.labels(resource.value).set(resource is refuses)
 
-    def backlog(self, count: int, *, paused: bool) -> None:
-        """Record the backlog of the store, and whether intake is paused for it."""
+    def backlog(self, count: int, *, limit: int, paused: bool) -> None:
+        """Record the backlog of the store, its limit, and whether intake is paused for it."""
         self._backlog.set(count)
+        self._intake_limit.set(limit)
         self._intake_paused.set(paused)
 
     def tick_settled(self, state: TickState, reason: TickReason, ticks: int, late_seconds: float) -> None:

@@ -21,6 +21,8 @@ from solstice_orchestrator.scheduling.starts import StartBudget
 from solstice_orchestrator.scheduling.workers import WorkerView, active, slots_of
 
 TARGET_SECONDS: Final = 300.0
+LEAST_SECONDS: Final = 0.001
+"""A job takes longer than that, also when a clock was set back."""
 _HELD_BACK_STATES: Final = (JobState.BLOCKED, JobState.APPROVAL, JobState.BACKOFF)
 HELD_BACK: Final = (
     *(state.value for state in _HELD_BACK_STATES),
@@ -117,6 +119,22 @@ def total_demand(each: Iterable[Demand], delayed: int) -> Demand:
         delayed=delayed,
         samples=sum(one.samples for one in demands),
         held_back={why: sum(one.held_back[why] for one in demands) for why in HELD_BACK},
+    )
+
+
+def jobs_per_second(facts: DemandFacts) -> float | None:
+    """Return how many jobs all workers together end in a second when they are full.
+
+    That follows the slots, which shrink under pressure, and how long the last jobs of each label ran. None: no job waits or
+    runs, or none of such a label has ended yet.
+    """
+    labels = {each.label for each in facts.waiting} | {each.label for each in facts.running}
+    if not labels or any(not facts.recent.get(label) for label in labels):
+        return None
+    return sum(
+        sum(slots_of(worker, label) for worker in active(facts.workers))
+        / max(fmean(sample.seconds for sample in facts.recent[label]), LEAST_SECONDS)
+        for label in labels
     )
 
 

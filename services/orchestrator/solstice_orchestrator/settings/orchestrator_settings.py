@@ -298,6 +298,12 @@ class OrchestratorSettings(
         description="With so many runs to plan and jobs that wait, requests stay in the queue until a fifth is done; "
         "0: all are taken.",
     )
+    intake_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        description="Requests stay in the queue, too, once the runs and jobs that wait would take so long at the present speed of "
+        "all workers; never above MAX_BACKLOG, and 100 always wait here. 0: MAX_BACKLOG alone decides.",
+    )
     supersede: SupersedeRule = Field(
         default=SupersedeRule.RUNNING,
         description="Which older runs a newer push of the branch or change request ends: off (none), waiting (unstarted ones) or running (all).",
