@@ -209,6 +209,11 @@ DASHBOARDS: Final = (
                 },
             ),
             Panel(
+                title="The backlog at which intake pauses",
+                about="MAX_BACKLOG, or less by INTAKE_SECONDS at the present speed of the workers.",
+                queries={"limit": once("solstice_intake_limit")},
+            ),
+            Panel(
                 title="Schedules: lateness",
                 unit="s",
                 queries=quantiles("solstice_schedule_tick_lateness_seconds"),

@@ -42,6 +42,7 @@ _OF_THE_REQUEST: Final = (
     "created_at",
     "idempotency_key",
     "only_jobs",
+    "pushed_at",
     "ref",
     "repository",
     "request_key",
