@@ -9,8 +9,7 @@ Source: the AMQP 0-9-1 specification, sections 2.3.5.2 and 4.2.5; rabbitmq.com/d
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pamqp import commands as spec
 from pamqp import decode, encode
@@ -18,8 +17,6 @@ from pamqp import decode, encode
 from solstice_common.broker.headers import MAX_DEPTH, MAX_FIELDS
 
 _PROPERTIES_AT: Final = 12
-_BEGINNING_END: Final = _PROPERTIES_AT + 64
-"""Enough for the properties before the first header, and for its name."""
 _LENGTH: Final = struct.Struct(">I")
 _FLAGS: Final = struct.Struct(">H")
 _MORE_FLAGS: Final = 1
@@ -58,19 +55,15 @@ def read_headers(header: bytes) -> Mapping[str, Any]:
 def read_header(header: bytes, name: str) -> Any:
     """Return what `read_headers` finds under a name; None without it.
 
-    Where it is the first header and text, as in our own messages, that takes a fifteenth of the time.
+    For a text among texts and numbers, as in our own messages, that takes a fifth of the time.
     """
-    place = _first_text(header[_PROPERTIES_AT:_BEGINNING_END], name)
-    if place is not None and place.table_end <= len(header):
-        # Without `suppress`: its calls take as long as all of this.
-        try:
-            return header[place.start : place.end].decode()
-        except UnicodeDecodeError:
-            pass
-    with suppress(MalformedProperties):
-        for _, value in _values(_header_table(header), name):
-            return value
-    return None
+    # Without `suppress`: its calls take as long as all of this.
+    try:
+        table = _header_table(header)
+        text = _text_among_plain(table, name)
+        return next((value for _, value in _values(table, name)), None) if text is None else text
+    except MalformedProperties:
+        return None
 
 
 def publishable(value: Any) -> Any:
@@ -141,41 +134,32 @@ def _header_table(header: bytes) -> bytes:
     return header[start : _within(start + size, len(header))]
 
 
-class _TextPlace(NamedTuple):
-    """Where a field's text stands in a content header, and where its table ends."""
+def _text_among_plain(table: bytes, name: str) -> str | None:
+    """Return the text of a field that only texts and values of fixed lengths precede; None where that cannot be told.
 
-    start: int
-    end: int
-    table_end: int
-
-
-# The messages of one publisher begin alike.
-@lru_cache(maxsize=64)
-def _first_text(beginning: bytes, name: str) -> _TextPlace | None:
-    """Return the place of the first header of a content header whose properties begin so.
-
-    None where it has another name, is no text, or where the beginning is too short to tell.
+    It takes few steps for each field. They cannot be skipped by where the field was last: RabbitMQ 4 orders headers
+    by name, and those before it differ in length.
     """
-    table_at = _FLAGS.size
+    if "\\" in name:
+        return None  # such a name may stand for bytes that are no UTF-8
+    encoded, at, size = name.encode(), 0, len(table)
     try:
-        (flags,) = _FLAGS.unpack_from(beginning)
-        if not flags & _HEADERS or flags & _MORE_FLAGS:
-            return None
-        for before in _BEFORE_HEADERS:
-            if flags & before:
-                table_at += 1 + beginning[table_at]
-        name_at = table_at + _LENGTH.size
-        kind_at = name_at + 1 + beginning[name_at]
-        if beginning[name_at + 1 : kind_at] != name.encode() or beginning[kind_at] != _TEXT:
-            return None
-        table_end = name_at + _LENGTH.unpack_from(beginning, table_at)[0]
-        start = kind_at + 1 + _LENGTH.size
-        end = start + _LENGTH.unpack_from(beginning, kind_at + 1)[0]
-    except (IndexError, struct.error):
-        return None
-    if end > table_end:
-        return None
-    return _TextPlace(_PROPERTIES_AT + start, _PROPERTIES_AT + end, _PROPERTIES_AT + table_end)
+        for _ in range(MAX_FIELDS):
+            start = at + 1 + table[at]
+            found, kind = table[at + 1 : start] == encoded, table[start]
+            if kind == _TEXT:
+                text_at = start + 1 + _LENGTH.size
+                end = text_at + _LENGTH.unpack_from(table, start + 1)[0]
+                if found:
+                    return table[text_at:end].decode() if end <= size else None
+            elif found:
+                return None
+            else:
+                end = start + 1 + _FIXED[kind]
+            at = end
+    except (IndexError, KeyError, struct.error, UnicodeDecodeError):
+        pass
+    return None
 
 
 def _values(data: bytes, only: str | None = None) -> Iterator[tuple[str, Any]]:

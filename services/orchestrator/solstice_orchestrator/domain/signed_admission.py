@@ -119,6 +119,7 @@ class SignedExaminer:
         key_names = self._key_names(deliveries)
         oldest = 0.0 if self._max_age_seconds is None else max(0.0, now - self._max_age_seconds)
         last_old_day = _day(int(oldest // _DAY_SECONDS))
+        unlimited, signed_by = self._unlimited, self.signed_by
 
         def examined(delivery: Delivery) -> JobRequestV1 | Refuse:
             key_name = key_names.get(id(delivery))
@@ -127,11 +128,11 @@ class SignedExaminer:
             request = examine(delivery.body, now)
             if (
                 isinstance(request, Refuse)
-                or (key_name not in self._unlimited and _claims_of(key_name, request) not in self._allowed)
+                or (key_name not in unlimited and _claims_of(key_name, request) not in self._allowed)
                 or request.submitted_at[:_TO_THE_DAY] <= last_old_day
             ):
                 return self._alone(delivery, now)
-            self.signed_by[key_name] += 1
+            signed_by[key_name] += 1
             return request
 
         return examined
@@ -141,24 +142,11 @@ class SignedExaminer:
 
         The messages of a tree are verified together.
         """
-        groups: dict[str, _Group] = {}
-        group, beginning = _Group([], [], []), ""
-        for delivery in deliveries:
-            text, body = delivery.header(SIGNATURE_HEADER), delivery.body
-            if not isinstance(text, str) or len(text) > MAX_CHARACTERS or len(body) > MAX_MESSAGE_BYTES:
-                continue
-            # Most deliveries have the JWS of the one before them.
-            if not beginning or not text.startswith(beginning):
-                jws = text.partition(BEFORE_PATH)[0]
-                group, beginning = groups.setdefault(jws, _Group([], [], [])), jws + BEFORE_PATH
-            group.deliveries.append(delivery)
-            group.bodies.append(body)
-            group.paths.append(text[len(beginning) :])
         key_names: dict[int, str] = {}
-        for jws, each in groups.items():
+        for jws, group in _groups(deliveries).items():
             if (signed := self._tree(jws)) is not None:
                 key_name, tree = signed
-                proven = compress(each.deliveries, tree.proves_each(each.bodies, each.paths))
+                proven = compress(group.deliveries, tree.proves_each(group.bodies, group.paths))
                 key_names.update(dict.fromkeys(map(id, proven), key_name))
         return key_names
 
@@ -182,6 +170,33 @@ class SignedExaminer:
             self._allowed.add(_claims_of(verified.key_name, verified.message))
         self.signed_by[verified.key_name] += 1
         return verified.message
+
+
+def _groups(deliveries: Sequence[Delivery]) -> Mapping[str, _Group]:
+    """Return the groups of these deliveries by their JWS; deliveries that are in none are left out.
+
+    It takes few steps for each delivery: most have the JWS of the one before them.
+    """
+    groups: dict[str, _Group] = {}
+    texts = [delivery.header(SIGNATURE_HEADER) for delivery in deliveries]
+    end, last = 0, len(texts)
+    while end < last:
+        start, end = end, end + 1
+        text = texts[start]
+        if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
+            continue
+        jws = text.partition(BEFORE_PATH)[0]
+        beginning = jws + BEFORE_PATH
+        while end < last and isinstance(text := texts[end], str) and text.startswith(beginning):
+            end += 1
+        bodies = [delivery.body for delivery in deliveries[start:end]]
+        if max(map(len, bodies)) > MAX_MESSAGE_BYTES:
+            continue
+        group = groups.setdefault(jws, _Group([], [], []))
+        group.deliveries.extend(deliveries[start:end])
+        group.bodies.extend(bodies)
+        group.paths.extend([str(text)[len(beginning) :] for text in texts[start:end]])
+    return groups
 
 
 @lru_cache(maxsize=4)
