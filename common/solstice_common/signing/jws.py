@@ -91,8 +91,8 @@ def sign(bodies: Sequence[bytes], version: str, key: SigningKey) -> Sequence[str
             signatures.append(_signed(version, group[0], key))
             continue
         root, paths = grow_tree(group)
-        jws = _signed(version + _OF_TREE, root, key)
-        signatures += [f"{jws}{BEFORE_PATH}{path}" for path in paths]
+        beginning = _signed(version + _OF_TREE, root, key) + BEFORE_PATH
+        signatures += [beginning + path for path in paths]
     return signatures
 
 

@@ -21,10 +21,9 @@ _LENGTH: Final = struct.Struct(">I")
 _FLAGS: Final = struct.Struct(">H")
 _MORE_FLAGS: Final = 1
 _HEADERS: Final = spec.Basic.Properties.flags["headers"]
-_BEFORE_HEADERS: Final = tuple(
-    spec.Basic.Properties.flags[name] for name in ("content_type", "content_encoding")
-)
-"""Flags of the properties before the table of headers; both are short strings."""
+_CONTENT_TYPE: Final = spec.Basic.Properties.flags["content_type"]
+_CONTENT_ENCODING: Final = spec.Basic.Properties.flags["content_encoding"]
+"""Like the content type, a short string before the table of headers."""
 _FIXED: Final = dict(zip(b"tbBsuIilLfdDTV\x00", (1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 5, 8, 0, 0), strict=True))
 """The length of a value in bytes, by the letter of its type."""
 _TEXT: Final = ord("S")
@@ -59,9 +58,9 @@ def read_header(header: bytes, name: str) -> Any:
     """
     # Without `suppress`: its calls take as long as all of this.
     try:
-        table = _header_table(header)
-        text = _text_among_plain(table, name)
-        return next((value for _, value in _values(table, name)), None) if text is None else text
+        start, end = _table_bounds(header)
+        text = _text_among_plain(header, start, end, name)
+        return next((value for _, value in _values(header[start:end], name)), None) if text is None else text
     except MalformedProperties:
         return None
 
@@ -119,22 +118,29 @@ def _table(data: bytes) -> dict[str, Any]:
 
 def _header_table(header: bytes) -> bytes:
     """Return the bytes of the header table in a content header."""
+    start, end = _table_bounds(header)
+    return header[start:end]
+
+
+def _table_bounds(header: bytes) -> tuple[int, int]:
+    """Return where the fields of the header table begin and end in a content header."""
     at = _PROPERTIES_AT + _FLAGS.size
     try:
         (flags,) = _FLAGS.unpack_from(header, _PROPERTIES_AT)
         if not flags & _HEADERS or flags & _MORE_FLAGS:
-            return b""
-        for before in _BEFORE_HEADERS:
-            if flags & before:
-                at += 1 + header[at]
+            return at, at
+        if flags & _CONTENT_TYPE:
+            at += 1 + header[at]
+        if flags & _CONTENT_ENCODING:
+            at += 1 + header[at]
         (size,) = _LENGTH.unpack_from(header, at)
     except (struct.error, IndexError):
         raise MalformedProperties("the header ends before its table") from None
     start = at + _LENGTH.size
-    return header[start : _within(start + size, len(header))]
+    return start, _within(start + size, len(header))
 
 
-def _text_among_plain(table: bytes, name: str) -> str | None:
+def _text_among_plain(data: bytes, at: int, end: int, name: str) -> str | None:
     """Return the text of a field that only texts and values of fixed lengths precede; None where that cannot be told.
 
     It takes few steps for each field. They cannot be skipped by where the field was last: RabbitMQ 4 orders headers
@@ -142,21 +148,22 @@ def _text_among_plain(table: bytes, name: str) -> str | None:
     """
     if "\\" in name:
         return None  # such a name may stand for bytes that are no UTF-8
-    encoded, at, size = name.encode(), 0, len(table)
+    encoded = name.encode()
     try:
         for _ in range(MAX_FIELDS):
-            start = at + 1 + table[at]
-            found, kind = table[at + 1 : start] == encoded, table[start]
+            if at >= end:
+                break
+            kind_at = at + 1 + data[at]
+            found, kind = data[at + 1 : kind_at] == encoded, data[kind_at]
             if kind == _TEXT:
-                text_at = start + 1 + _LENGTH.size
-                end = text_at + _LENGTH.unpack_from(table, start + 1)[0]
+                text_at = kind_at + 1 + _LENGTH.size
+                at = text_at + _LENGTH.unpack_from(data, kind_at + 1)[0]
                 if found:
-                    return table[text_at:end].decode() if end <= size else None
+                    return data[text_at:at].decode() if at <= end else None
             elif found:
-                return None
+                break
             else:
-                end = start + 1 + _FIXED[kind]
-            at = end
+                at = kind_at + 1 + _FIXED[kind]
     except (IndexError, KeyError, struct.error, UnicodeDecodeError):
         pass
     return None

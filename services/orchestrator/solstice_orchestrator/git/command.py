@@ -54,6 +54,8 @@ PASSED_ON: Final = frozenset(
 )
 """The variables of the orchestrator's environment that git gets, except for proxies with passwords."""
 
+GIT_CONFIG: Final = "gitconfig"
+"""The name of the file in `home` that git reads its configuration from."""
 STDERR_BYTES: Final = 64 * 1024
 TRACE_BYTES: Final = 256 * 1024
 """The most bytes kept of git's own events (git-scm.com/docs/api-trace2), which name its errors unforgeably."""
@@ -161,7 +163,7 @@ class Git:
         self._credentialed: CredentialedFetch | None = None
         self._ssh_credential: SshCredential | None = None
         self._note = ""
-        config = home / "gitconfig"
+        config = home / GIT_CONFIG
         config.write_text(CONFIG + (OWNERSHIP if "file" in policy.protocols else ""), encoding="utf-8")
         self._environment = {
             "PATH": os.defpath,

@@ -28,6 +28,7 @@ from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutS
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressPin, AddressRefused, pinned
 from solstice_orchestrator.git.command import (
+    GIT_CONFIG,
     SSH,
     CheckoutFailed,
     Git,
@@ -46,6 +47,8 @@ from solstice_orchestrator.git.repository import (
 )
 
 REF_DEPTH: Final = 100
+BARE: Final = "bare.git"
+"""The name of a bare repository in a temporary directory."""
 
 _FETCH: Final = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head")
 FETCH: Final = (*_FETCH, "--no-tags")
@@ -118,7 +121,7 @@ async def planning_git(request: JobRequestV1, home: Path, policy: GitPolicy) -> 
     """
     return await new_git(
         request,
-        home / "bare.git",
+        home / BARE,
         home,
         policy,
         max_bytes=policy.planning_max_bytes,
@@ -315,14 +318,27 @@ async def bounded(seconds: float, request: HasUrl) -> AsyncIterator[asyncio.Time
 async def temporary(scratch: Path) -> AsyncIterator[Path]:
     """Make a new directory in `scratch`, and remove it after leaving.
 
-    A thread removes it, and no caller waits for that; the end of the event loop's run does.
+    A thread removes what is in it, and no caller waits for that; the end of the event loop's run does. No thread is
+    needed for git's configuration alone.
     """
     home = _new_directory(scratch)
     try:
         yield home
     finally:
-        remove = partial(shutil.rmtree, home, ignore_errors=True)
-        asyncio.get_running_loop().run_in_executor(None, remove)
+        if not _removed_at_once(home):
+            remove = partial(shutil.rmtree, home, ignore_errors=True)
+            asyncio.get_running_loop().run_in_executor(None, remove)
+
+
+def _removed_at_once(home: Path) -> bool:
+    """Remove a directory that holds but git's configuration and an empty repository; False for any other."""
+    try:
+        (home / BARE).rmdir()
+        (home / GIT_CONFIG).unlink()
+        home.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def _new_directory(scratch: Path) -> Path:

@@ -36,7 +36,7 @@ async def head_of(branch: Branch, *, policy: GitPolicy, scratch: Path) -> str | 
     async with fetching.bounded(seconds, branch), fetching.temporary(scratch) as home:
         git = Git(
             policy,
-            home / "bare.git",
+            home / fetching.BARE,
             home,
             policy.planning_max_bytes,
             repo_url=branch.repo_url,

@@ -18,7 +18,7 @@ from solstice_common.runtime.periodic import on_notification
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.metrics import Metrics
-from solstice_orchestrator.scheduling.capacity import Capacity, free
+from solstice_orchestrator.scheduling.capacity import Capacity, FreeSlots, free
 from solstice_orchestrator.scheduling.workers import WorkerPressure, WorkerRegistration, WorkerState
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
 from solstice_orchestrator.store.records.topics import StoreTopic
@@ -99,6 +99,8 @@ class Dispatch:
         self._reported_at = -math.inf
         self._running: dict[AttemptKey, _RunningAttempt] = {}
         self._wake = asyncio.Event()
+        self._lacks_slots = True
+        """Whether the last claim may have left jobs waiting for a slot; also while one is made."""
         self._claiming = True
         self._state = WorkerState.ACTIVE
         self.drain_ordered = asyncio.Event()
@@ -180,21 +182,25 @@ class Dispatch:
 
     async def _claim(self) -> float:
         """Claim and start waiting jobs; return the seconds until the next poll."""
-        begun = self._monotonic()
+        begun, self._lacks_slots = self._monotonic(), True
         total, limit = await self._governed()
-        left = free(total, [attempt.label for attempt in self._running.values()])
+        left = self._free(total)
         limit = min(left.total, limit)
         claims: Sequence[Claim] = ()
         if limit > 0:
             claims = await self._store.claim(self._registration.worker_id, left.slots, limit)
         for claim in claims:
             await self._start(claim)
+        self._lacks_slots = len(claims) >= limit or 0 in self._free(total).slots.values()
         if len(claims) == CLAIM_LIMIT:
             return 0.0
         longest = POLL_SECONDS * self._rng.uniform(0.8, 1.2)
         # The store counts from the last claim, and sends no notification when a start rate allows one more job.
         allowed = await self._store.rate_pause(self._monotonic() - begun)
         return longest if allowed is None else min(longest, max(LEAST_PAUSE_SECONDS, allowed))
+
+    def _free(self, total: Capacity) -> FreeSlots:
+        return free(total, [attempt.label for attempt in self._running.values()])
 
     async def _governed(self) -> tuple[Capacity, int]:
         """Return the capacity under the present pressure and how many more may start now.
@@ -274,7 +280,8 @@ class Dispatch:
 
     def _forget(self, key: AttemptKey) -> None:
         del self._running[key]
-        self._wake.set()
+        if self._lacks_slots:
+            self._wake.set()
 
     async def _renew(self, within_seconds: float) -> bool:
         leases = tuple(self._running)

@@ -84,6 +84,14 @@ async def test_commits_come_whole_and_without_their_history(
     assert shas[0] not in pack.objects
 
 
+async def test_nothing_of_a_fetch_from_a_directory_is_left(tmp_path: Path, policy: GitPolicy) -> None:
+    repository, scratch = Repository(tmp_path / "origin"), tmp_path / "scratch"
+    sha = repository.commit({PATHS[0]: "true"})
+    request = job_request(repo_url=repository.url, commit_sha=sha)
+    await fetch_small(request, [sha], policy=policy, scratch=scratch)
+    assert list(scratch.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("content", "is_text"),
     [

@@ -98,7 +98,7 @@ def _is_text(content: bytes) -> bool:
 async def _from_directory(path: str, message: bytes, policy: GitPolicy, scratch: Path) -> bytes:
     """Ask git's own server, as git does for a repository of this machine."""
     async with fetching.temporary(scratch) as home:
-        git = Git(policy, home / "bare.git", home, policy.planning_max_bytes, bare=True)
+        git = Git(policy, home / fetching.BARE, home, policy.planning_max_bytes, bare=True)
         served = await git.run(
             "upload-pack", "--stateless-rpc", path, input_bytes=message, max_output=MAX_ANSWER_BYTES + 1
         )
