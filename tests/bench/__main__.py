@@ -101,6 +101,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
     "signing": lambda server, quick: signing.measure(
         server, count=1_000 if quick else 10_000, rounds=3 if quick else 7
     ),
+    "signed-runs": lambda server, quick: signing.measure_runs(
+        server, count=50 if quick else 400, rounds=1 if quick else 5
+    ),
     "traces": lambda server, quick: tracing.measure(
         server, count=50 if quick else 400, rounds=1 if quick else 5
     ),

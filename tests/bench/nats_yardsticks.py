@@ -11,7 +11,7 @@ import nats
 from nats.errors import TimeoutError as NatsTimeout
 
 DURABLE = "solstice"
-"""A work queue allows one consumer: that of the process that filled the queue."""
+"""The consumer of a work queue, which has one."""
 
 
 def _stream(queue: str) -> str:
@@ -19,9 +19,11 @@ def _stream(queue: str) -> str:
 
 
 async def declare(url: str, _exchange: str, queue: str, _routing_key: str) -> None:
-    """A stream in files."""
+    """A stream in files, and its consumer: for a stream that has one the server takes a fifth longer to store."""
     async with await nats.connect(url) as client:
-        await client.jetstream().add_stream(name=_stream(queue), subjects=[queue], retention="workqueue")
+        jetstream = client.jetstream()
+        await jetstream.add_stream(name=_stream(queue), subjects=[queue], retention="workqueue")
+        await jetstream.add_consumer(_stream(queue), durable_name=DURABLE, ack_policy="explicit")
 
 
 async def publish(url: str, queue: str, _routing_key: str, bodies: Sequence[bytes], in_flight: int) -> float:
