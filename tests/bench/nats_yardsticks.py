@@ -19,7 +19,10 @@ def _stream(queue: str) -> str:
 
 
 async def declare(url: str, _exchange: str, queue: str, _routing_key: str) -> None:
-    """A stream in files, and its consumer: for a stream that has one the server takes a fifth longer to store."""
+    """A stream in files, and its consumer.
+
+    To store in a stream that has one takes the server a fifth longer.
+    """
     async with await nats.connect(url) as client:
         jetstream = client.jetstream()
         await jetstream.add_stream(name=_stream(queue), subjects=[queue], retention="workqueue")

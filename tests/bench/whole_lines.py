@@ -1,4 +1,4 @@
-"""Measures both services on one RabbitMQ from webhooks to the ends of jobs, with settings and without them.
+"""Measures both services, from webhooks to the ends of jobs, with settings and without them.
 
 The jobs are real ones that do nothing, each in a run of its own. Both deployments share the machine.
 """
@@ -86,7 +86,7 @@ async def whole_line(
     *,
     spans_per_run: int = 0,
 ) -> AsyncIterator[WholeLine]:
-    """Run both services with these settings beside their usual ones, on a vhost of their own."""
+    """Run both services with these settings, on a vhost of their own."""
     repository = directory / f"{name}.git"
     (commit,) = latency.repository(repository, 1)
     with server.vhost() as vhost:

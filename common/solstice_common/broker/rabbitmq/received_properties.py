@@ -141,9 +141,9 @@ def _table_bounds(header: bytes) -> tuple[int, int]:
 
 
 def _text_among_plain(data: bytes, at: int, end: int, name: str) -> str | None:
-    """Return the text of a field that only texts and values of fixed lengths precede; None where that cannot be told.
+    """Return the text of a field behind texts and values of fixed lengths alone.
 
-    It takes few steps for each field. They cannot be skipped by where the field was last: RabbitMQ 4 orders headers
+    None where that cannot be told. It takes few steps for each field. They cannot be skipped by where the field was last: RabbitMQ 4 orders headers
     by name, and those before it differ in length.
     """
     if "\\" in name:

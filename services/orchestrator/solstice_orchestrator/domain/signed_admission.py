@@ -173,9 +173,9 @@ class SignedExaminer:
 
 
 def _groups(deliveries: Sequence[Delivery]) -> Mapping[str, _Group]:
-    """Return the groups of these deliveries by their JWS; deliveries that are in none are left out.
+    """Return the groups of these deliveries by their JWS.
 
-    It takes few steps for each delivery: most have the JWS of the one before them.
+    Deliveries in none are left out. It takes few steps for each delivery: most have the JWS of the one before them.
     """
     groups: dict[str, _Group] = {}
     texts = [delivery.header(SIGNATURE_HEADER) for delivery in deliveries]

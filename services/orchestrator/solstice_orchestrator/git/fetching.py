@@ -331,7 +331,10 @@ async def temporary(scratch: Path) -> AsyncIterator[Path]:
 
 
 def _removed_at_once(home: Path) -> bool:
-    """Remove a directory that holds but git's configuration and an empty repository; False for any other."""
+    """Remove a directory that holds git's configuration and an empty repository alone.
+
+    False for any other.
+    """
     try:
         (home / BARE).rmdir()
         (home / GIT_CONFIG).unlink()
