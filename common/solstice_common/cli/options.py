@@ -30,6 +30,14 @@ S = TypeVar("S", bound=SolsticeSettings)
 _ALSO_FLAG: Final = "also_flag"
 SETTINGS_PANEL: Final = "Settings (flag, else environment variable, else default)"
 
+_NOT_REACHED: Final[Mapping[str, type[SolsticeError]]] = {
+    "amqp_url": BrokerUnavailable,
+    "forge_inbox_url": StoreUnavailable,
+    "database_url": StoreUnavailable,
+    "solstice_url": ServiceUnavailable,
+}
+"""The errors of what the addresses of `running_up.FOUND` name."""
+
 FOR_PASSWORDS: Final = ", which a URL with a password belongs in"
 """What the help of a flag says of its variable: every user of the machine can read flags."""
 
@@ -94,16 +102,17 @@ def _is_given(name: str, flags: Mapping[str, object]) -> bool:
 
 @contextmanager
 def _default_named(settings: Sequence[str]) -> Iterator[None]:
-    """Add to a ServiceUnavailable where its address came from.
+    """Add to an error that its address is a default.
 
-    And how to name another one.
+    If it is one of these settings; and how to name another one.
     """
     try:
         yield
     except (SolsticeError, BaseExceptionGroup) as raised:
         error = first_of(raised)
-        if settings and isinstance(error, BrokerUnavailable | StoreUnavailable | ServiceUnavailable):
-            flags = " or ".join(f"--{name.replace('_', '-')} ({name.upper()})" for name in settings)
+        named = [name for name in settings if isinstance(error, _NOT_REACHED[name])]
+        if named:
+            flags = " or ".join(f"--{name.replace('_', '-')} ({name.upper()})" for name in named)
             error.add_note(
                 f"This is the default: no 'solstice up' runs with the state directory {state_directory()}. "
                 f"Name another place with {flags}, or another directory with SOLSTICE_HOME."

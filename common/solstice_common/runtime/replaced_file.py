@@ -49,8 +49,10 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
         if is_plain:
             fresh.replace(path)
+            _sync_folder(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.filename in {None, str(fresh)}:
+            error.filename = str(path)
         raise
     finally:
         if is_plain:
@@ -76,11 +78,16 @@ def _replace(path: Path, content: bytes) -> None:
     except OSError:
         fresh.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in it on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def _write_beside(path: Path, fresh: Path, content: bytes) -> None:

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -39,6 +41,12 @@ def _environment(monkeypatch: pytest.MonkeyPatch, logging_as_it_was: None) -> No
         monkeypatch.delenv(field.upper(), raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
+
+
+class Places(SolsticeSettings):
+    amqp_url: str = Field(default="amqp://127.0.0.1", description="The broker.")
+    database_url: str = Field(default="sqlite:///ci.db", description="The store.")
+    solstice_url: str = Field(default="http://127.0.0.1", description="The API.")
 
 
 class CommandLine:
@@ -97,6 +105,44 @@ def test_a_note_of_an_error_is_a_sentence_of_its_own(
     command_line.raises.add_note("This is the default.")
     assert command_line() == Exit.UNAVAILABLE
     assert capsys.readouterr().err.endswith(": Connection refused. This is the default.\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "flag"),
+    [
+        (lambda: BrokerUnavailable("amqp://127.0.0.1", "refused"), "--amqp-url"),
+        (lambda: StoreUnavailable("ci.db", "locked"), "--database-url"),
+        (lambda: ServiceUnavailable("orchestrator", "http://127.0.0.1", "refused"), "--solstice-url"),
+    ],
+    ids=["broker", "store", "service"],
+)
+def test_only_an_address_that_was_not_given_is_named_as_a_default(
+    error: Callable[[], SolsticeError],
+    flag: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    @with_settings(Places)
+    def call(settings: Places) -> None:
+        assert settings.solstice_url
+        raise error()
+
+    for name in Places.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("SOLSTICE_HOME", str(tmp_path))
+    for given in ([], [flag, "x"]):
+        monkeypatch.setattr(sys, "argv", ["call", *given])
+        with pytest.raises(SystemExit):
+            run(app)
+        shown = capsys.readouterr().err
+        assert ("This is the default" in shown) is (given == [])
+        assert [each for each in ("--amqp-url", "--database-url", "--solstice-url") if each in shown] == (
+            [] if given else [flag]
+        )
 
 
 class TestFlags:

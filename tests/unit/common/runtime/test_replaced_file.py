@@ -32,6 +32,23 @@ def test_a_full_disk_leaves_what_was_there(old: bytes | None, tmp_path: Path) ->
     assert {each: each.read_bytes() for each in tmp_path.iterdir()} == ({} if old is None else {path: old})
 
 
+def test_without_its_folder_the_error_has_the_name_that_was_given(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "out"
+    with pytest.raises(FileNotFoundError) as failed, written_whole(path):
+        pass
+    assert failed.value.filename == str(path)
+
+
+def test_it_is_on_the_disk_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    )
+    with written_whole(tmp_path / "out"):
+        pass
+    assert synced == [str(tmp_path / "out.part"), str(tmp_path)]
+
+
 def test_it_is_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with written_whole(path) as file:
