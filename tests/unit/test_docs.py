@@ -79,10 +79,13 @@ API: Final = "docs/api.md"
 
 
 def code() -> Iterator[Path]:
-    """Code that may read the environment: ours, the tests' servers, and `./just`."""
+    """Code that may read the environment: ours, the tests' servers, `./just`, and the stack."""
     for folder in ("common", "services", "tests"):
         yield from (path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
     yield from (ROOT / "just", ROOT / "Justfile", ROOT / ".ci/run")
+    yield from (
+        path for path in (ROOT / "compose").glob("**/*") if path.is_file() and "secrets" not in path.parts
+    )
 
 
 CODE: Final = "\n".join(path.read_text("utf-8") for path in code())

@@ -9,7 +9,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-FILES = ("requirements.txt", "requirements-tools.txt", "tests/servers/requirements-nats-2.10.txt")
+FILES = (
+    "requirements.txt",
+    "requirements-tools.txt",
+    "tests/servers/requirements-kubernetes.txt",
+    "tests/servers/requirements-nats-2.10.txt",
+)
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
 
 

@@ -7,7 +7,7 @@ W3C Fetch Metadata).
 """
 
 from collections.abc import Collection
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -32,6 +32,11 @@ SECURITY_HEADERS: Final = {
     "X-Frame-Options": "DENY",
 }
 _READING: Final = frozenset({"GET", "HEAD"})
+PROBES: Final = ("/healthz", "/readyz", "/metrics")
+"""Paths that also answer to the addresses of this server, by which clusters and Prometheus ask.
+
+A page cannot rebind an address, only a name.
+"""
 
 
 class Guard:
@@ -56,14 +61,14 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        refusal = self._refusal(scope["method"], Headers(scope=scope))
+        refusal = self._refusal(scope["method"], scope["path"], Headers(scope=scope))
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    def _refusal(self, method: str, headers: Headers) -> Response | None:
+    def _refusal(self, method: str, path: str, headers: Headers) -> Response | None:
         host, *others = headers.getlist("host") or [""]
         if others:
             return _refused(421, "foreign_host", "This server is asked by one Host, not by several.")
-        if not self._is_own_name(host):
+        if not self._is_own_name(host) and not (path in PROBES and _address(host)):
             return _refused(
                 421,
                 "foreign_host",
@@ -80,7 +85,10 @@ class Guard:
 
     def _is_own_name(self, host: str) -> bool:
         name = _hostname(host)
-        return name is not None and (name in self._allowed or _is_loopback(name))
+        if name is None:
+            return False
+        address = _address(host)
+        return name in self._allowed or name == "localhost" or bool(address and address.is_loopback)
 
     def _is_same(self, origin: str, host: str) -> bool:
         scheme, separator, authority = origin.partition("://")
@@ -101,11 +109,11 @@ def _hostname(host: str) -> str | None:
         return None
 
 
-def _is_loopback(name: str) -> bool:
+def _address(host: str) -> IPv4Address | IPv6Address | None:
     try:
-        return name == "localhost" or ip_address(name).is_loopback
+        return ip_address(_hostname(host) or "")
     except ValueError:
-        return False
+        return None
 
 
 def _refused(status: int, code: str, message: str) -> Response:

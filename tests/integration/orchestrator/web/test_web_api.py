@@ -625,6 +625,17 @@ async def test_only_our_own_names_are_answered(tmp_path: Path, host: str, status
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("10.1.2.3:8081", 200), ("[fd00::2]", 200), ("10.1.2.3.rebound.example", 421), ("", 421)],
+)
+async def test_probes_may_ask_by_address(tmp_path: Path, path: str, host: str, status: int) -> None:
+    async with serve_web(tmp_path) as served, httpx2.AsyncClient(trust_env=False) as client:
+        answer = await client.get(served.url + path, headers={"Host": host})
+    assert answer.status_code == status
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
