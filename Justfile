@@ -38,6 +38,11 @@ up *ARGS: install
 solstice *ARGS: install
     @solstice "$@"
 
+# RabbitMQ, PostgreSQL, both services, Prometheus and Grafana in containers: stack up, status, logs or down
+[group("try it")]
+stack *ARGS: install
+    @compose/stack/run "$@"
+
 # Every test, against real servers (it brings them up itself), four at a time; ARGS go to pytest
 [group("work on it")]
 test *ARGS: install
@@ -110,6 +115,12 @@ install:
 [group("set up")]
 wheel *ARGS: install
     @python -m hatchling build --target wheel "$@"
+
+# The images of both services, with docker or podman, from a new wheel
+[group("set up")]
+images: install
+    rm -rf dist && python -m hatchling build --target wheel
+    compose/build-images
 
 # Resolve the newest versions that fit pyproject.toml and pin them with hashes
 [group("set up")]

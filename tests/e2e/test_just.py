@@ -24,6 +24,8 @@ RECIPES = {
     "docs",
     "install",
     "wheel",
+    "images",
+    "stack",
     "lock",
     "clean",
 }
