@@ -31,7 +31,7 @@ CMD ["rabbitmq-server"]
 FROM {BASE} AS postgresql
 COPY postgresql.sh /usr/local/bin/docker-entrypoint.sh
 ENV PATH=/usr/lib/postgresql/17/bin:$PATH PGDATA=/var/lib/postgresql/data
-RUN mkdir -p $PGDATA /run/postgresql && chown postgres:postgres $PGDATA /run/postgresql
+RUN mkdir -p $PGDATA && chown postgres:postgres $PGDATA
 USER postgres
 VOLUME /var/lib/postgresql/data
 CMD ["sh", "-e", "/usr/local/bin/docker-entrypoint.sh"]
@@ -42,7 +42,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     echo "CREATE DATABASE $POSTGRES_DB" | postgres --single -D "$PGDATA" postgres
     echo "host all all all scram-sha-256" >> "$PGDATA/pg_hba.conf"
 fi
-exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/var/run/postgresql
+exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/tmp
 """
 
 
