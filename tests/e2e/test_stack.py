@@ -35,9 +35,9 @@ BIN = Path(sys.executable).parent
 TAG = "test"
 OURS = ("forge-integration", "orchestrator")
 PORTS = ("STACK_WEBHOOKS_PORT", "STACK_PAGES_PORT", "STACK_MANAGEMENT_PORT")
-READY_SECONDS = 60
+READY_SECONDS = 300
 pytestmark = [
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(
         os.environ.get("SOLSTICE_TEST_STACK") != "1",
         # Minutes of both processors, for files that change rarely.
@@ -87,9 +87,6 @@ class Stack:
         assert done.returncode == 0, (arguments, done.stdout, done.stderr)
         return done.stdout
 
-    def inside(self, service: str, *command: str) -> str:
-        return self.podman.run("exec", self.container(service), *command)
-
     def container(self, service: str) -> str:
         label = f"label=com.docker.compose.service={service}"
         (name,) = self.podman.run("ps", "--filter", label, "--format", "{{.Names}}").split()
@@ -114,12 +111,8 @@ class Stack:
             time.sleep(0.2)
 
 
-@pytest.fixture(
-    params=[{}, {"STACK_TLS": "1"}, {"STACK_BROKER": "rabbitmq-cluster"}], ids=["rabbitmq", "tls", "cluster"]
-)
-def stack(
-    request: pytest.FixtureRequest, podman: PodmanStore, tmp_path: Path
-) -> Iterator[tuple[Stack, tuple[str, ...]]]:
+@pytest.fixture
+def stack(podman: PodmanStore, tmp_path: Path) -> Iterator[Stack]:
     shutil.copytree(ROOT / "compose", tmp_path / "compose", ignore=shutil.ignore_patterns("secrets"))
     ports = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
     settings = {
@@ -129,20 +122,17 @@ def stack(
         "STACK_POSTGRESQL_IMAGE": POSTGRESQL,
         "STACK_GIT_PROTOCOLS": "file",
         **ports,
-        **request.param,
     }
     made = Stack(folder=tmp_path / "compose", podman=podman, settings=settings)
-    nodes = ("rabbitmq-1", "rabbitmq-2", "rabbitmq-3")
-    brokers = nodes if "STACK_BROKER" in request.param else ("rabbitmq",)
     try:
-        yield made, (*OURS, "postgresql", *brokers)
+        yield made
     finally:
         made.just("down", "--volumes", "--timeout", "5")
 
 
-def test_a_load_ends_green(stack: tuple[Stack, tuple[str, ...]]) -> None:
-    up, services = stack
-    up.just("up", *services)
+def test_a_load_ends_green(stack: Stack) -> None:
+    up = stack
+    up.just("up", *OURS, "postgresql", "rabbitmq")
     for port in PORTS[:2]:
         up.await_ready(port)
     token = (up.folder / "stack/secrets/token").read_text().strip()
@@ -162,18 +152,9 @@ def test_a_load_ends_green(stack: tuple[Stack, tuple[str, ...]]) -> None:
         )
         assert not any(secret.read_text() in json.dumps(described) for secret in secrets)
     # The variable by which `solstice` is let in is not one of the container's.
-    report = json.loads(
-        up.podman.run(
-            "exec", "--env", f"SOLSTICE_TOKEN={token}", up.container("orchestrator"),
-            "solstice", "load", "-n", "40", "--json",
-        )
-    )  # fmt: skip
-    assert report["accepted"] == 40
-    assert [report[fault] for fault in ("lost", "duplicated", "unfinished", "wrong")] == [
-        0,
-        0,
-        0,
-        0,
-    ] or report
+    # It exits with 0 only if nothing was lost, repeated, unfinished or wrong.
+    load = ("solstice", "load", "-n", "40")
+    container = up.container("orchestrator")
+    assert "40 of 40" in up.podman.run("exec", "--env", f"SOLSTICE_TOKEN={token}", container, *load)
     assert "orchestrator" in up.just("status")
     assert "orchestrator.started" in up.just("logs", "orchestrator")
