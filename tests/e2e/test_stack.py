@@ -1,4 +1,4 @@
-"""`./just images` and `./just stack`: real containers of podman, to a load of which nothing is lost.
+"""The stack runs in real containers of podman, and loses nothing of a load.
 
 They take some minutes and 3 GB of disk, so SOLSTICE_TEST_STACK=1 asks for them.
 """

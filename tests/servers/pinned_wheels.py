@@ -1,4 +1,4 @@
-"""Installs pinned wheels into folders of the cache, for tests that do not need them in this environment."""
+"""Installs pinned wheels into folders of the cache, beside this environment."""
 
 import os
 import shutil
@@ -13,19 +13,19 @@ from tests.servers.apt import cache_directory, locked
 ROOT: Final = Path(__file__).parents[2]
 
 
-def pinned_wheels(name: str, requirements: Path) -> Path:
-    """The folder of that name in the cache, with these packages; it is made when it is missing.
+def pinned_wheels(name: str, requirements: Path, otherwise: str = "") -> Path:
+    """Return the folder of that name in the cache, with these packages.
 
-    RuntimeError says why it cannot be.
+    It is made when it is missing; RuntimeError says why it cannot be.
     """
     folder = cache_directory() / name
     with locked(name):
         if not folder.exists():
-            _install(requirements, folder)
+            _install(requirements, folder, otherwise)
     return folder
 
 
-def _install(requirements: Path, folder: Path) -> None:
+def _install(requirements: Path, folder: Path, otherwise: str) -> None:
     building = folder.with_name(f"{folder.name}.building")
     failures = []
     for installer in installers():
@@ -50,7 +50,7 @@ def _install(requirements: Path, folder: Path) -> None:
             building.rename(folder)
             return
         failures.append(ran.stderr)
-    raise RuntimeError(f"{folder.name} cannot be installed:\n" + "\n".join(failures))
+    raise RuntimeError(f"{folder.name} cannot be installed{otherwise}:\n" + "\n".join(failures))
 
 
 def installers() -> Sequence[Sequence[str]]:

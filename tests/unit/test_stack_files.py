@@ -104,7 +104,7 @@ class TestService:
 
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("service", SETTINGS)
-class TestOurs:
+class TestSolsticeService:
     def test_variables_are_settings_of_the_service(self, name: str, service: str) -> None:
         names = {variable.lower() for variable in merged(name)["services"][service]["environment"]}
         assert names <= SETTINGS[service].model_fields.keys()
@@ -164,14 +164,14 @@ def test_podman_compose_reads_the_files_in_the_same_way(name: str) -> None:
     done = subprocess.run(
         [program, "--dry-run", *files, "config"], env=environment, capture_output=True, text=True, check=True
     )
-    ours = {key: value for key, value in merged(name).items() if not key.startswith("x-")}
-    theirs = yaml.safe_load(done.stdout)
-    assert theirs["services"] == ours["services"]
-    assert theirs["secrets"] == ours["secrets"]
+    expected = {key: value for key, value in merged(name).items() if not key.startswith("x-")}
+    read = yaml.safe_load(done.stdout)
+    assert read["services"] == expected["services"]
+    assert read["secrets"] == expected["secrets"]
 
 
 @pytest.mark.parametrize(
-    ("words", "settings", "said"),
+    ("words", "settings", "message"),
     [
         pytest.param([], {}, "say up, status, logs or down", id="no command"),
         pytest.param(["start"], {}, "say up, status, logs or down", id="other command"),
@@ -184,11 +184,11 @@ def test_podman_compose_reads_the_files_in_the_same_way(name: str) -> None:
     ],
 )
 def test_wrong_words_start_nothing(
-    words: list[str], settings: dict[str, str], said: str, tmp_path: Path
+    words: list[str], settings: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "STACK_ENGINE": "podman", **settings}
     done = subprocess.run(
         [STACK / "run", *words], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
