@@ -37,7 +37,7 @@ from solstice_common.topology import Topology
 CAPABILITIES: Final = Capabilities(
     transport="rabbitmq",
     durable_on_confirm=Certainty.YES,
-    durable_when="with quorum queues; before RabbitMQ 4 with classic ones, too",
+    durable_when="with quorum queues, half a minute after they were declared; before RabbitMQ 4 with classic ones, too",
     failover_safe=True,
     delayed_retry=DelayedRetry.HELD,
     # Quorum queues deliver priorities above 4 first, from 4.0.
