@@ -77,6 +77,7 @@ def traced_calls(pid: int, folder: Path) -> Iterator[Path]:
                 if " attached" in line:
                     break
             else:
+                # A sandbox may forbid ptrace(2), and then no program can be followed.
                 pytest.skip(f"not asked for: this machine allows no tracing: {' '.join(output)}")
             yield trace
         finally:

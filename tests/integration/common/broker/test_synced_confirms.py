@@ -48,6 +48,7 @@ def broker_process(
         return nats_server.pid, nats_server.monitor_url
     node = rabbitmq_servers(broker_kind)
     if not isinstance(node, RabbitMQNode):
+        # It is the one of SOLSTICE_TEST_AMQP_URL: strace cannot follow what runs elsewhere.
         pytest.skip("not asked for: this RabbitMQ is no process of the tests")
     return node.pid, ""
 

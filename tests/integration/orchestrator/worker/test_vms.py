@@ -279,6 +279,7 @@ async def test_a_job_runs_after_a_trial_of_this_machines_own_kvm(
     image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not vm_directory.KVM.exists():
+        # `test_without_a_device_there_is_no_kvm` shows what happens then.
         pytest.skip("not asked for: this machine has no /dev/kvm")
     # A VM needs a second with a KVM that works. This test waits for one that hangs.
     monkeypatch.setattr(kvm_trial, "TRIAL_SECONDS", 3.0)
