@@ -1,19 +1,20 @@
 """Every kind of broker, for suites that run on each.
 
-That is the embedded one, Redis, NATS, and RabbitMQ in each available flavour. A module with `EVERY_VERSION` runs on further
+That is the embedded one (in a file; the contract suites run on that in memory, too), Redis, NATS, and RabbitMQ in each available flavour. A module with `EVERY_VERSION` runs on further
 versions of Redis and NATS as well.
 
 A `conftest.py` that imports everything in `__all__` gives its tests `broker_kind` and `broker_url`, and `queue_type`, a type of
 queues that the broker has.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from solstice_common.topology import QueueType
+from tests.memory import memory_url
 from tests.servers.nats_server import NatsServer
 from tests.servers.rabbitmq import DEFAULT, RabbitMQServer, flavours
 from tests.servers.redis_server import RedisServer
@@ -22,15 +23,24 @@ from tests.servers.versions import NATS, REDIS, nats_flavours, redis_flavours
 __all__ = ["broker_url", "pytest_generate_tests"]
 
 EMBEDDED: Final = "embedded"
+MEMORY: Final = "memory"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_brokers(metafunc, (EMBEDDED,))
+
+
+def parametrize_brokers(metafunc: pytest.Metafunc, local: Sequence[str]) -> None:
+    """Run a test with `broker_kind` on each kind.
+
+    Of those without a server only on what `local` names.
+    """
     if "broker_kind" in metafunc.fixturenames:
         # A module may name brokers that do not have what it tests yet.
         without = getattr(metafunc.module, "WITHOUT_BROKERS", ())
         more = getattr(metafunc.module, "EVERY_VERSION", False)
         others = (*redis_flavours()[0], *nats_flavours()[0]) if more else (REDIS, NATS)
-        kinds = [kind for kind in (EMBEDDED, *others, *flavours()[0]) if kind not in without]
+        kinds = [kind for kind in (*local, *others, *flavours()[0]) if kind not in without]
         names = {kind: "rabbitmq-default" if kind == DEFAULT else kind for kind in kinds}
         if "queue_type" in metafunc.fixturenames:
             # RabbitMQ alone has types of queues; others only remember the name.
@@ -53,6 +63,9 @@ def broker_url(
     """A broker that only this test uses."""
     if broker_kind == EMBEDDED:
         yield f"sqlite:///{tmp_path / 'broker.db'}"
+    elif broker_kind == MEMORY:
+        with memory_url() as url:
+            yield url
     elif broker_kind in redis_flavours()[0]:
         yield redis_servers(broker_kind).fresh_url()
     elif broker_kind in nats_flavours()[0]:

@@ -165,6 +165,7 @@ def log_events_table(module: ModuleType) -> str:
 CAPABILITIES: Final = (
     rabbitmq_broker.CAPABILITIES,
     embedded_broker.CAPABILITIES,
+    embedded_broker.MEMORY_CAPABILITIES,
     redis_broker.CAPABILITIES,
     jetstream_broker.CAPABILITIES,
 )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
@@ -39,6 +39,7 @@ BROKER_SCHEMES: Final[Mapping[str, str]] = MappingProxyType(
         "nats": "nats",
         "tls": "nats",
         "sqlite": "embedded",
+        "memory": "memory",
     }
 )
 """The broker behind each scheme of `AMQP_URL`, by the name of its capabilities."""
@@ -58,13 +59,37 @@ def known_broker_url(url: str) -> str:
     return transport
 
 
+def is_memory(url: str) -> bool:
+    """Whether the URL names what is in the memory of the process that opens it."""
+    return url.partition(":")[0] == "memory"
+
+
+def memory_notice(part: str, setting: str, url: str) -> Mapping[str, str]:
+    """Return the notice of `/readyz` about a database in memory; none about another."""
+    if not is_memory(url):
+        return {}
+    return {
+        part: f"degraded: it is in the memory of this process, and ends with it: {setting}=sqlite:///FILE keeps it"
+    }
+
+
+def shared_url(url: str) -> str:
+    """Return the URL of what several processes can open; ValueError for memory."""
+    if is_memory(url):
+        raise ValueError(
+            "memory: is only within the process that opens it, as 'solstice up --broker memory: --store memory: --inbox memory:' "
+            "does: write sqlite:///FILE for what the processes of one machine share"
+        )
+    return url
+
+
 def with_password_file(url: str, path: str) -> str:
     """Return the broker's URL with the file of its password.
 
     ValueError where it has no password, or names another file.
     """
     before, mark, query = url.partition("?")
-    if url.startswith("sqlite:"):
+    if url.startswith(("sqlite:", "memory:")):
         raise ValueError("the embedded broker of AMQP_URL has no password: leave it empty")
     named = dict(parse_qsl(query)).get("password_file")
     path = str(Path(path).absolute())
@@ -106,6 +131,9 @@ class BrokerSettings(SolsticeSettings):
 
     The names are part of the published v1 contract.
     """
+
+    broker_may_be_memory: ClassVar[bool] = False
+    """Whether all that publishes and consumes is in this process."""
 
     amqp_url: SecretUrl = Field(
         default="amqp://127.0.0.1:5672/%2f",
@@ -177,7 +205,7 @@ class BrokerSettings(SolsticeSettings):
     @classmethod
     def _known_scheme(cls, url: str) -> str:
         known_broker_url(url)
-        return url
+        return url if cls.broker_may_be_memory else shared_url(url)
 
     @field_validator("amqp_password_file")
     @classmethod

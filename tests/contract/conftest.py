@@ -1,20 +1,27 @@
 """A broker and a job store of every kind, and connections to them."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from solstice_common.broker import Broker, open_broker
 from solstice_common.topology import QueueType, Route, Topology
 from solstice_orchestrator.store import JobStore, open_store
-from tests.brokers import broker_url, pytest_generate_tests
-from tests.stores import LEASE, ManualClock, OpenStore
+from tests.brokers import EMBEDDED, MEMORY, broker_url, parametrize_brokers
+from tests.memory import memory_store_url, memory_url
+from tests.servers.postgresql import ScratchDatabase
+from tests.stores import LEASE, ManualClock, OpenStore, sqlite_store
 
-__all__ = ["broker_url", "pytest_generate_tests"]
+__all__ = ["broker_url"]
 
 OpenBroker = Callable[[str], AbstractAsyncContextManager[Broker]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_brokers(metafunc, (EMBEDDED, MEMORY))
 
 
 @pytest.fixture
@@ -45,6 +52,39 @@ async def broker(another: OpenBroker, route: Route) -> AsyncIterator[Broker]:
         await opened.ready(30)
         await opened.declare(route.topology(QueueType.QUORUM))
         yield opened
+
+
+DATABASES = ["sqlite", "memory", "postgresql"]
+
+
+@pytest.fixture(params=DATABASES)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a job store that only this test uses."""
+    with _database_url(request, sqlite_store(tmp_path), memory_store_url(), "store_database") as url:
+        yield url
+
+
+@pytest.fixture(params=DATABASES)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database that only this test uses, without any schema."""
+    with _database_url(
+        request, f"sqlite:///{tmp_path / 'empty.db'}", memory_url(), "postgresql_database"
+    ) as url:
+        yield url
+
+
+@contextmanager
+def _database_url(
+    request: pytest.FixtureRequest, file: str, memory: AbstractContextManager[str], server_fixture: str
+) -> Iterator[str]:
+    if request.param == "memory":
+        with memory as url:
+            yield url
+    elif request.param == "sqlite":
+        yield file
+    else:
+        database: ScratchDatabase = request.getfixturevalue(server_fixture)
+        yield database.url
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
 from tests.brokers import broker_url, pytest_generate_tests
+from tests.polling import wait_until
 from tests.servers.ports import free_ports
 from tests.servers.solstice_up import clean_environment, repository, solstice_up
 
@@ -46,6 +47,30 @@ def test_job_runs_over_the_broker_that_up_was_given(broker_url: str, tmp_path: P
             (queue, transport) for queue in queues
         }
         assert {queue for _, queue, _ in series} == queues, "no more series than queues, whatever runs"
+
+
+async def test_in_memory_a_push_is_built_and_nothing_of_it_is_written(tmp_path: Path) -> None:
+    project = repository(tmp_path / "anvil", {".solstice/workflow.kdl": WORKFLOW})
+    in_memory = [word for flag in ("--broker", "--store", "--inbox") for word in (flag, "memory:")]
+    with solstice_up(tmp_path / "state", *in_memory) as up:
+        up.solstice("webhook", "send", "--repo-url", project.folder, f"{up.webhooks}/forgejo")
+        await wait_until(lambda: [run["state"] for run in up.api("/runs")["runs"]] == ["succeeded"])
+        (run,) = up.api("/runs")["runs"]
+        assert "hello over forgejo" in up.solstice("logs", run["run_id"]).stdout
+        notices = [
+            httpx2.get(f"{url}/readyz", trust_env=False).raise_for_status().json()["notices"]
+            for url in (up.page, up.webhooks.removesuffix("/webhooks"))
+        ]
+        assert [{name for name, notice in each.items() if "memory" in notice} for each in notices] == [
+            {"store", "broker"},
+            {"inbox", "broker"},
+        ]
+        refused = up.solstice("enqueue", "--repo-url", project.folder, check=2).stderr
+        assert "AMQP_URL: memory: is only within the process that opens it" in refused
+        own = {entry.name for entry in up.home.iterdir()} - {"up.log"}  # that of the test
+    assert own == {"up.lock", "up.json", "webhook-secrets.json", "workspaces"}
+    with solstice_up(tmp_path / "state", *in_memory) as up:
+        assert up.api("/runs")["runs"] == []
 
 
 @pytest.mark.parametrize("scheme", ["amqp", "redis", "nats"])

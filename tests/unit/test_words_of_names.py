@@ -29,7 +29,7 @@ TERMS: Final[Mapping[str, str]] = {
     "HTTP and networks": "access address api body client complete connection header host http link login proxy route server "
     "subscription token transport url web wire",
     "programs": "app application byte call chunk clock command control database entry error event file filter "
-    "frame git input limit line local log mode name node note option operation orchestrator output page policy process "
+    "frame git input limit line local log memory mode name node note option operation orchestrator output page policy process "
     "protocol reader reading record result right role script secret setting signature ssh text timeout tool trace user value",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
     "execution health metric order plan planning rate reason repeat replay report rerun "

@@ -146,7 +146,7 @@ async def read_topology(
         from solstice_common.broker.rabbitmq import management_api  # noqa: PLC0415
 
         return await management_api.found_topology(url, topology, management_url=management_url, user=user)
-    if transport == "embedded":
+    if transport in {"embedded", "memory"}:
         from solstice_common.broker.embedded import embedded_topology  # noqa: PLC0415
 
         return await embedded_topology.found_topology(url)

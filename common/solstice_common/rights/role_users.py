@@ -18,6 +18,7 @@ from solstice_common.settings import BROKER_SCHEMES, BROKER_URLS, BrokerSettings
 Right = tuple[str, str]
 """One right, and its target: an object, a key or a subject; empty for a command of Redis that has no key."""
 
+_WITHOUT_USERS: Final = frozenset({"embedded", "memory"})
 FORM: Final = f"must be a URL with a host: {BROKER_URLS}"
 NO_USERS: Final = "AMQP_URL: the embedded broker has no users: the mode of its file decides"
 
@@ -55,7 +56,7 @@ def users_of_roles(settings: BrokerSettings, user: str, roles: Sequence[Role]) -
     Raises ConfigurationError for a broker without users, and for a URL that cannot be taken apart.
     """
     transport = known_broker_url(settings.amqp_url)
-    if transport != "embedded":
+    if transport not in _WITHOUT_USERS:
         # urlsplit takes a password for a part of the path, or repeats it in its error.
         parsed_url(settings.amqp_url, schemes=BROKER_SCHEMES, form=FORM)
     if transport == "rabbitmq":
@@ -91,7 +92,7 @@ def users_of_roles(settings: BrokerSettings, user: str, roles: Sequence[Role]) -
 def user_of(url: str) -> str | None:
     """Return the user whom a broker's URL names; raises as `users_of_roles` does."""
     transport = known_broker_url(url)
-    if transport == "embedded":
+    if transport in _WITHOUT_USERS:
         raise ConfigurationError(NO_USERS)
     parsed = parsed_url(url, schemes=BROKER_SCHEMES, form=FORM)
     # A user without a password before the host of a NATS server is a token.

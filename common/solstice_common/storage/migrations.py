@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 
 from solstice_common.errors import ConfigurationError, SchemaTooNew
+from solstice_common.storage.sqlite_place import SqlitePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ def missing(where: str, applied: Mapping[int, str], migrations: Sequence[Migrati
     return tuple(migration for migration in migrations if migration.version not in applied)
 
 
-def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    """Apply missing steps inside an SQLite file's open transaction; `path` is for messages.
+def migrate(connection: sqlite3.Connection, place: SqlitePlace, migrations: Sequence[Migration]) -> None:
+    """Apply missing steps inside an open transaction of SQLite; `place` is for messages.
 
     Raises what `missing` raises.
     """
@@ -64,7 +64,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
         "CREATE TABLE IF NOT EXISTS schema_migrations"
         " (version INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at REAL NOT NULL)"
     )
-    for migration in missing(str(path), applied_to(connection), migrations):
+    for migration in missing(str(place), applied_to(connection), migrations):
         for statement in statements(migration.sql):
             connection.execute(statement)
         connection.execute(

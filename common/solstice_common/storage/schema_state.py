@@ -10,6 +10,7 @@ from typing import Final
 from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.settings import sqlite_path
 from solstice_common.storage.migrations import applied_to
+from solstice_common.storage.sqlite_place import MemoryPlace, SqlitePlace
 
 _VERSION_UNIT: Final = 10_000
 
@@ -53,12 +54,16 @@ def refuse_missing(path: Path) -> None:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a connection that can neither write nor create the file."""
-    refuse_missing(path)
-    address = f"{path.absolute().as_uri()}?mode=ro"
+def reading(place: SqlitePlace) -> Iterator[sqlite3.Connection]:
+    """Open a connection that can neither write nor create a file."""
+    if isinstance(place, MemoryPlace):
+        address = place.address
+    else:
+        refuse_missing(place)
+        address = f"{place.absolute().as_uri()}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as connection:
+            connection.execute("PRAGMA query_only = ON")
             yield connection
     except sqlite3.Error as error:
-        raise StoreUnavailable(str(path), str(error)) from error
+        raise StoreUnavailable(str(place), str(error)) from error

@@ -1,11 +1,11 @@
-"""One SQLite file whose calls are committed in groups.
+"""One SQLite database whose calls are committed in groups.
 
 Calls that arrive during one commit form the next.
 
 The embedded broker, the inbox and the job store all use this. A write is durable when its call returns (WAL,
 `synchronous=FULL`); a group costs one fsync however many calls it holds. A group of asynchronous calls costs none
 (`synchronous=NORMAL`): it survives the death of this process, and a power cut once a later group is durable. Several
-processes may share a file: SQLite's own lock serialises their groups.
+processes may share a file: SQLite's own lock serialises their groups. In memory nothing is durable, and the rest holds.
 
 Source: sqlite.org/wal.html, sqlite.org/lang_transaction.html (errors that end a transaction),
 sqlite.org/pragma.html#pragma_synchronous.
@@ -19,14 +19,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.storage.migrations import Migration, migrations_of
 from solstice_common.storage.sqlite_connections import named, open_connections
+from solstice_common.storage.sqlite_place import MemoryPlace, SqlitePlace
 
 __all__ = ["Migration", "SqliteDatabase", "Work", "insert_many", "migrations_of"]
 
@@ -74,8 +74,8 @@ class SqliteDatabase:
     `write`, `submit` and `read` are called from any task of the loop that opened it.
     """
 
-    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
-        self.path = path
+    def __init__(self, place: SqlitePlace, loop: asyncio.AbstractEventLoop) -> None:
+        self.place = place
         self._loop = loop
         self._writes: _Calls = queue.SimpleQueue()
         self._reads: _Calls = queue.SimpleQueue()
@@ -86,25 +86,25 @@ class SqliteDatabase:
     @asynccontextmanager
     async def open(
         cls,
-        path: Path,
+        place: SqlitePlace,
         migrations: Sequence[Migration] = (),
         *,
         busy_seconds: float = BUSY_TIMEOUT_SECONDS,
     ) -> AsyncIterator["SqliteDatabase"]:
-        """Open or create the file, update its schema, and serve calls until left.
+        """Open or create the database, update its schema, and serve calls until left.
 
         `busy_seconds` bounds the wait for another process's write. Leaving executes the calls made so far;
         later calls raise StoreUnavailable. Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
-        database = cls(path, asyncio.get_running_loop())
-        writer, reader = await asyncio.to_thread(open_connections, path, migrations, busy_seconds)
+        database = cls(place, asyncio.get_running_loop())
+        writer, reader = await asyncio.to_thread(open_connections, place, migrations, busy_seconds)
         threads = [
             threading.Thread(
-                target=database._serve_writes, args=(writer,), name=f"sqlite-write:{path.name}", daemon=True
+                target=database._serve_writes, args=(writer,), name=f"sqlite-write:{place.name}", daemon=True
             ),
             threading.Thread(
-                target=database._serve_reads, args=(reader,), name=f"sqlite-read:{path.name}", daemon=True
+                target=database._serve_reads, args=(reader,), name=f"sqlite-read:{place.name}", daemon=True
             ),
         ]
         for thread in threads:
@@ -158,19 +158,21 @@ class SqliteDatabase:
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
-            raise StoreUnavailable(str(self.path), "it was closed")
+            raise StoreUnavailable(str(self.place), "it was closed")
 
     def _serve_writes(self, connection: sqlite3.Connection) -> None:
         with contextlib.closing(connection):
             while (group := _next_group(self._writes, self._patient)) is not None:
-                self._answer(_commit_group(connection, self.path, group))
+                self._answer(_commit_group(connection, self.place, group))
 
     def _serve_reads(self, connection: sqlite3.Connection) -> None:
         with contextlib.closing(connection):
             while (group := _next_group(self._reads, deque())) is not None:
                 for call in group:
                     if not call.future.cancelled():
-                        self._answer([_read(connection, self.path, call)])
+                        with _alone(self.place):
+                            settled = _read(connection, self.place, call)
+                        self._answer([settled])
 
     def _answer(self, settled: Sequence[_Settled]) -> None:
         # One wake-up of the loop for the whole group. On a closed loop, no task waits for an answer.
@@ -220,18 +222,23 @@ def _next_group(calls: _Calls, patient: deque[_Call]) -> list[_Call] | None:
     return group
 
 
-def _commit_group(connection: sqlite3.Connection, path: Path, group: Sequence[_Call]) -> Sequence[_Settled]:
+def _commit_group(
+    connection: sqlite3.Connection, place: SqlitePlace, group: Sequence[_Call]
+) -> Sequence[_Settled]:
     """Commit the group in one transaction.
 
     When one of its calls fails, each gets a transaction of its own, so that it fails alone.
     """
     calls = [call for call in group if not call.future.cancelled()]
-    if len(calls) > 1 and (settled := _commit(connection, path, calls)) is not None:
-        return settled
-    return [each for call in calls for each in _commit(connection, path, [call]) or ()]
+    with _alone(place):
+        if len(calls) > 1 and (settled := _commit(connection, place, calls)) is not None:
+            return settled
+        return [each for call in calls for each in _commit(connection, place, [call]) or ()]
 
 
-def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) -> Sequence[_Settled] | None:
+def _commit(
+    connection: sqlite3.Connection, place: SqlitePlace, calls: Sequence[_Call]
+) -> Sequence[_Settled] | None:
     """Return the outcomes of the calls, in one transaction.
 
     None, and nothing was done, when one of several failed.
@@ -249,17 +256,17 @@ def _commit(connection: sqlite3.Connection, path: Path, calls: Sequence[_Call]) 
             except BaseException as error:  # noqa: BLE001  the caller gets any error
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-                return [(call, None, named(path, error))] if len(calls) == 1 else None
+                return [(call, None, named(place, error))] if len(calls) == 1 else None
         connection.execute("COMMIT")
     except BaseException as error:  # noqa: BLE001  every caller gets it; the thread must live
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
-        return [(call, None, StoreUnavailable(str(path), str(error))) for call in calls]
+        return [(call, None, StoreUnavailable(str(place), str(error))) for call in calls]
     return settled
 
 
-def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:
+def _read(connection: sqlite3.Connection, place: SqlitePlace, call: _Call) -> _Settled:
     try:
         connection.execute("BEGIN")
         try:
@@ -268,7 +275,12 @@ def _read(connection: sqlite3.Connection, path: Path, call: _Call) -> _Settled:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
     except BaseException as error:  # noqa: BLE001  the caller gets any error
-        return call, None, named(path, error)
+        return call, None, named(place, error)
+
+
+def _alone(place: SqlitePlace) -> AbstractContextManager[object]:
+    """Exclude other transactions, where SQLite's own lock would be polled for."""
+    return place.transaction if isinstance(place, MemoryPlace) else contextlib.nullcontext()
 
 
 def _settle(settled: Iterable[_Settled]) -> None:

@@ -1,4 +1,4 @@
-"""Opens the connections to one SQLite file, and names its errors.
+"""Opens the connections to one SQLite database, and names its errors.
 
 Source: sqlite.org/wal.html, sqlite.org/rescode.html.
 """
@@ -18,6 +18,7 @@ from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.runtime.private_paths import OWNER_ONLY, make_private_directory
 from solstice_common.storage.migrations import Migration, migrate
 from solstice_common.storage.private_files import narrow
+from solstice_common.storage.sqlite_place import MemoryPlace, SqlitePlace
 
 CACHED_STATEMENTS: Final = 512
 """The cached statements: enough for every row count of a few kinds of insert."""
@@ -56,33 +57,50 @@ _UNUSABLE_PATH: Final = frozenset(
 
 
 def open_connections(
-    path: Path, migrations: Sequence[Migration], busy_seconds: float
+    place: SqlitePlace, migrations: Sequence[Migration], busy_seconds: float
 ) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """Create the file, migrate it in one transaction, and open two connections.
+    """Create the database, migrate it in one transaction, and open two connections.
 
     They are a writer and a reader.
     """
     try:
+        if isinstance(place, MemoryPlace):
+            with place.transaction:
+                return _open_both(place, migrations, busy_seconds)
+        return _open_file(place, migrations, busy_seconds)
+    except sqlite3.Error as error:
+        raise named(place, error) from error
+
+
+def _open_file(
+    path: Path, migrations: Sequence[Migration], busy_seconds: float
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    try:
         make_private_directory(path.parent)
         _for_its_owner(path)
-        with contextlib.ExitStack() as opened:
-            writer = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
-            _use_wal(writer, busy_seconds)
-            writer.execute("BEGIN IMMEDIATE")
-            try:
-                migrate(writer, path, migrations)
-            except BaseException:
-                writer.execute("ROLLBACK")
-                raise
-            writer.execute("COMMIT")
-            reader = opened.enter_context(contextlib.closing(_connect(path, busy_seconds)))
-            reader.execute("PRAGMA query_only = ON")
-            opened.pop_all()
-            return writer, reader
+        return _open_both(path, migrations, busy_seconds)
     except OSError as error:
         raise unusable_file(path, error) from error
-    except sqlite3.Error as error:
-        raise named(path, error) from error
+
+
+def _open_both(
+    place: SqlitePlace, migrations: Sequence[Migration], busy_seconds: float
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    with contextlib.ExitStack() as opened:
+        writer = opened.enter_context(contextlib.closing(_connect(place, busy_seconds)))
+        if isinstance(place, Path):
+            _use_wal(writer, busy_seconds)
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            migrate(writer, place, migrations)
+        except BaseException:
+            writer.execute("ROLLBACK")
+            raise
+        writer.execute("COMMIT")
+        reader = opened.enter_context(contextlib.closing(_connect(place, busy_seconds)))
+        reader.execute("PRAGMA query_only = ON")
+        opened.pop_all()
+        return writer, reader
 
 
 def unusable_file(path: Path, error: OSError) -> ConfigurationError | StoreUnavailable:
@@ -93,10 +111,10 @@ def unusable_file(path: Path, error: OSError) -> ConfigurationError | StoreUnava
     return StoreUnavailable(str(path), words)
 
 
-def named(path: Path, error: BaseException) -> BaseException:
+def named(place: SqlitePlace, error: BaseException) -> BaseException:
     """Convert an error of SQLite into our own."""
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNAVAILABLE:
-        unavailable = StoreUnavailable(str(path), str(error))
+        unavailable = StoreUnavailable(str(place), str(error))
         unavailable.__cause__ = error
         return unavailable
     if isinstance(error, StopIteration):
@@ -104,9 +122,10 @@ def named(path: Path, error: BaseException) -> BaseException:
     return error
 
 
-def _connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
+def _connect(place: SqlitePlace, busy_seconds: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path,
+        place.address if isinstance(place, MemoryPlace) else place,
+        uri=isinstance(place, MemoryPlace),
         timeout=busy_seconds,
         isolation_level=None,
         check_same_thread=False,

@@ -16,7 +16,7 @@ from pydantic import Field, SecretStr
 from rich.console import Console
 from rich.markup import escape
 
-from solstice_cli.local import local_broker_url, secrets_file
+from solstice_cli.local import local_broker_url, secrets_file, sqlite_url
 from solstice_cli.secrets import FORGES, stored_secrets
 from solstice_common.cli import running_up
 from solstice_common.cli.options import also_flag, with_settings
@@ -28,6 +28,7 @@ from solstice_common.runtime.hidden_secrets import SecretUrl, hide_secrets
 from solstice_common.runtime.process import run_until_signalled
 from solstice_common.settings import (
     BROKER_URL_DESCRIPTION,
+    is_memory,
     known_broker_url,
     state_directory,
     without_password,
@@ -48,10 +49,22 @@ BROKER_NAMES: Final[Mapping[str, str]] = {"rabbitmq": "RabbitMQ", "redis": "Redi
 class UpSettings(ForgeSettings, OrchestratorSettings):
     """The settings of both services, with the embedded broker, and repositories of this machine allowed."""
 
+    broker_may_be_memory = True
+
     amqp_url: SecretUrl = Field(
         default_factory=local_broker_url,
-        description=BROKER_URL_DESCRIPTION,
+        description=f"{BROKER_URL_DESCRIPTION[:-1]}, memory: for one that ends with this process.",
         json_schema_extra=also_flag("broker"),
+    )
+    database_url: SecretUrl = Field(
+        default_factory=lambda: sqlite_url("orchestrator.sqlite3"),
+        description="Where runs and jobs are stored: sqlite:///FILE, postgresql://USER:PASSWORD@HOST/DATABASE, or memory:.",
+        json_schema_extra=also_flag("store"),
+    )
+    forge_inbox_url: SecretUrl = Field(
+        default_factory=lambda: sqlite_url("inbox.sqlite3"),
+        description="Where deliveries are stored: sqlite:///FILE, postgresql://USER@HOST/DATABASE, or memory:.",
+        json_schema_extra=also_flag("inbox"),
     )
     git_protocols: str = Field(
         default="https,http,ssh,file",
@@ -249,6 +262,8 @@ def _shown_broker(settings: UpSettings) -> str:
 
 
 def _broker_words(settings: UpSettings, missing: str | None) -> str:
+    if is_memory(settings.amqp_url):
+        return f"{settings.amqp_url}, which ends with this process"
     name = BROKER_NAMES.get(known_broker_url(settings.amqp_url))
     if name is None:
         return f"embedded, {state_directory()}"
@@ -268,6 +283,8 @@ def _ready_words(settings: UpSettings, page: str, webhooks: str, missing_broker:
     solstice = " ".join(
         [*(f"{name}={shlex.quote(value)}" for name, value in others.items() if value), "solstice"]
     )
+    # No other process reaches a broker in memory.
+    enqueue = "" if is_memory(settings.amqp_url) else f"  {escape(solstice)} enqueue --follow\n"
     Console(highlight=False, soft_wrap=True).print(
         f"""
 [bold green]Solstice CI is up.[/bold green] Ctrl-C ends it.
@@ -279,8 +296,7 @@ def _ready_words(settings: UpSettings, page: str, webhooks: str, missing_broker:
 
 In another terminal, inside a git repository:
 
-  {escape(solstice)} enqueue --follow
-  {escape(solstice)} webhook send
+{enqueue}  {escape(solstice)} webhook send
   {escape(solstice)} runs
 """
     )

@@ -18,7 +18,7 @@ from solstice_common.errors import ConfigurationError, StoreUnavailable
 from solstice_common.http.access import Access, access_rules, logged_access
 from solstice_common.http.server.serving import HttpServer, bounds_of, http_server, listen
 from solstice_common.runtime.process import tune_garbage_collection
-from solstice_common.settings import known_broker_url, without_password
+from solstice_common.settings import known_broker_url, memory_notice, without_password
 from solstice_common.signing.signer import signing
 from solstice_common.topology import asking_topology, jobs_route
 from solstice_common.tracing.otlp import SpanExporter, open_exporter
@@ -189,13 +189,14 @@ def _relay(components: _Components) -> Relay:
 def _server(components: _Components, relay: Relay, queued: PolledQueueDepth) -> HttpServer:
     """Return the server of webhooks, the API and the pages."""
     settings, broker, access = components.settings, components.broker, components.access
+    in_memory = memory_notice("inbox", "FORGE_INBOX_URL", settings.forge_inbox_url)
     parts = AppParts(
         inbox=components.inbox,
         sources=components.sources,
         metrics=components.metrics,
         broker_health=lambda: broker.health,
         relay_problem=lambda: relay.problem,
-        notices=lambda: {**access.notices(), **queued.notices},
+        notices=lambda: {**access.notices(), **queued.notices, **in_memory},
         require_durable=settings.broker_require_durable,
         max_body_bytes=settings.forge_max_body_bytes,
     )

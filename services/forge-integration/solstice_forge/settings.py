@@ -1,6 +1,6 @@
 """The settings of forge-integration: read once at start, validated whole, frozen."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -14,7 +14,9 @@ from solstice_common.settings import (
     SigningSettings,
     SolsticeSettings,
     WebAddress,
+    is_memory,
     is_postgresql,
+    shared_url,
     sqlite_path,
     state_directory,
 )
@@ -59,6 +61,9 @@ class SecretSettings(SolsticeSettings):
 class InboxSettings(SolsticeSettings):
     """Where deliveries are stored."""
 
+    inbox_may_be_memory: ClassVar[bool] = False
+    """Whether this process alone uses the inbox."""
+
     forge_inbox_url: SecretUrl = Field(
         default_factory=_default_inbox_url,
         description="Where deliveries are stored: sqlite:///FILE, or postgresql://USER@HOST/DATABASE for several replicas.",
@@ -67,13 +72,12 @@ class InboxSettings(SolsticeSettings):
     @field_validator("forge_inbox_url")
     @classmethod
     def _file_or_server(cls, url: str) -> str:
-        if is_postgresql(url):
-            return url
-        try:
-            sqlite_path(url)
-        except ConfigurationError as error:
-            raise ValueError(str(error)) from None
-        return url
+        if not is_postgresql(url) and not is_memory(url):
+            try:
+                sqlite_path(url)
+            except ConfigurationError as error:
+                raise ValueError(str(error)) from None
+        return url if cls.inbox_may_be_memory else shared_url(url)
 
 
 class RetentionSettings(SolsticeSettings):
@@ -132,6 +136,8 @@ class ForgeSettings(
     LogSettings,
 ):
     """All settings of `forge-integration serve`."""
+
+    inbox_may_be_memory = True
 
     forge_host: str = Field(default="127.0.0.1", description="Address to listen on for webhooks.")
     forge_port: int = Field(

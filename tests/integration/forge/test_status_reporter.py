@@ -71,7 +71,7 @@ async def running_reporter(
 
 
 def forge_broker(store: SqliteStatuses) -> Path:
-    return store._database.path.with_name("broker.db")
+    return Path(str(store._database.place)).with_name("broker.db")
 
 
 @pytest.fixture

@@ -1,16 +1,18 @@
-"""The broker without a server: exchanges, queues, acks and dead letters in one SQLite file.
+"""The broker without a server: exchanges, queues, acks and dead letters in one SQLite database.
 
 The processes of one machine share the file. Beside `FILE` are `FILE.notify/` (the FIFOs of listening processes) and
 `FILE.owners/` (the locks of living processes). The messages of a killed consumer return to their queue within about a
 second, as soon as another consumer of the file looks.
+
+A `memory:` URL names a database in the memory of this process: for tests and trials.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
@@ -18,7 +20,7 @@ import structlog
 from solstice_common.broker.capabilities import Capabilities, Certainty, DelayedRetry, QueueMeasure
 from solstice_common.broker.embedded import dead_letter_rows, rows
 from solstice_common.broker.embedded.embedded_consumer import POLL_SECONDS, EmbeddedConsumer
-from solstice_common.broker.embedded.process_locks import ProcessLocks
+from solstice_common.broker.embedded.process_locks import MemoryOwners, Owners, ProcessLocks
 from solstice_common.broker.protocol import (
     CONFIRMED,
     BrokerHealth,
@@ -29,10 +31,10 @@ from solstice_common.broker.protocol import (
     new_message_id,
 )
 from solstice_common.errors import BrokerUnavailable, StoreUnavailable
-from solstice_common.runtime.file_notifier import FileNotifier
-from solstice_common.settings import sqlite_path
+from solstice_common.runtime.memory_notifier import Notifier
 from solstice_common.storage.sqlite import SqliteDatabase, Work, migrations_of
 from solstice_common.storage.sqlite_connections import unusable_file
+from solstice_common.storage.sqlite_place import MemoryPlace, SqlitePlace, notifier_beside, sqlite_place
 from solstice_common.telemetry.log_events import LogEvent
 from solstice_common.topology import Topology
 
@@ -56,6 +58,16 @@ CAPABILITIES: Final = Capabilities(
     queue_measures=(QueueMeasure.PENDING, QueueMeasure.OLDEST),
     backpressure="a full disk",
 )
+MEMORY_CAPABILITIES: Final = replace(
+    CAPABILITIES,
+    transport="memory",
+    durable_on_confirm=Certainty.NO,
+    durable_when="never",
+    backpressure="1 GiB of messages",
+)
+MEMORY_DEGRADED: Final = (
+    "messages are in the memory of this process, and end with it: AMQP_URL=sqlite:///FILE keeps them"
+)
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +75,7 @@ _Publish = tuple[Sequence[rows.MessageRow], "asyncio.Future[Sequence[Published]]
 
 
 class EmbeddedBroker:
-    """`Broker` on a SQLite file; open with `EmbeddedBroker.open`."""
+    """`Broker` on a SQLite database; open with `EmbeddedBroker.open`."""
 
     def __init__(
         self,
@@ -71,15 +83,16 @@ class EmbeddedBroker:
         *,
         name: str,
         database: SqliteDatabase,
-        notifier: FileNotifier,
-        process_locks: ProcessLocks,
+        notifier: Notifier,
+        owners: Owners,
         owner_id: int,
     ) -> None:
         self._url = url
         self.name = name
         self.notifier = notifier
         self._database = database
-        self._process_locks = process_locks
+        self._in_memory = isinstance(database.place, MemoryPlace)
+        self._owners = owners
         self._owner_id = owner_id
         self._trouble = ""
         self._closed = False
@@ -90,26 +103,28 @@ class EmbeddedBroker:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, *, name: str) -> AsyncIterator["EmbeddedBroker"]:
-        """Open the broker in the file that `url` names, created when missing.
+        """Open the broker in the file or memory that `url` names, created when missing.
 
-        `sqlite_path` has the rule of the URL.
+        `sqlite_place` has the rule of the URL.
 
         Raises ConfigurationError for a wrong URL or place, StoreUnavailable when the file cannot be used, SchemaTooNew.
         """
-        path = sqlite_path(url)
+        place = sqlite_place(url, "broker")
         migrations = migrations_of("solstice_common.broker.embedded.schema")
-        async with SqliteDatabase.open(path, migrations) as database:
-            notifier, process_locks = _beside(path)
-            with process_locks.hold() as token:
+        async with SqliteDatabase.open(place, migrations) as database:
+            notifier, owners = _beside(place)
+            with owners.hold() as token:
                 owner_id = await database.write(partial(rows.add_owner, token=token, name=name))
                 broker = cls(
                     url,
                     name=name,
                     database=database,
                     notifier=notifier,
-                    process_locks=process_locks,
+                    owners=owners,
                     owner_id=owner_id,
                 )
+                if broker.health.degraded is not None:
+                    log.warning(LogEvent.BROKER_DEGRADED, url=url, detail=broker.health.degraded)
                 try:
                     await broker._requeue_of_lost_owners()
                     yield broker
@@ -129,12 +144,13 @@ class EmbeddedBroker:
             connected=not self._closed,
             blocked=self._trouble or None,
             detail=self._trouble,
-            transport=CAPABILITIES.transport,
+            degraded=MEMORY_DEGRADED if self._in_memory else None,
+            transport=self.capabilities.transport,
         )
 
     @property
     def capabilities(self) -> Capabilities:
-        return CAPABILITIES
+        return MEMORY_CAPABILITIES if self._in_memory else CAPABILITIES
 
     async def ready(self, timeout_seconds: float) -> None:  # noqa: ARG002  the contract's; a file needs none
         """Return at once: an opened file is connected. BrokerUnavailable when it was closed."""
@@ -226,18 +242,18 @@ class EmbeddedBroker:
         if now < self._sweep_at:
             return
         self._sweep_at = now + POLL_SECONDS
-        await self._remove_owners(self._process_locks.dead_tokens())
+        await self._remove_owners(self._owners.dead_tokens())
 
     async def _requeue_of_lost_owners(self) -> None:
         """Requeue the messages of owners whose lock file is missing (the directory was cleaned)."""
         tokens = await self._database.read(rows.owner_tokens)
-        await self._remove_owners([token for token in tokens if not self._process_locks.alive(token)])
+        await self._remove_owners([token for token in tokens if not self._owners.alive(token)])
 
     async def _remove_owners(self, tokens: Iterable[str]) -> None:
         for token in tokens:
             with contextlib.suppress(StoreUnavailable):  # the next check tries again
                 returned = await self._database.write(partial(rows.remove_owner, token=token))
-                self._process_locks.forget(token)
+                self._owners.forget(token)
                 log.info(LogEvent.BROKER_OWNER_LOST, url=self._url, owner=token, returned=returned)
                 if returned:
                     self.notifier.notify()
@@ -290,10 +306,10 @@ class EmbeddedBroker:
         self._waiting.clear()
 
 
-def _beside(path: Path) -> tuple[FileNotifier, ProcessLocks]:
+def _beside(place: SqlitePlace) -> tuple[Notifier, Owners]:
+    if isinstance(place, MemoryPlace):
+        return notifier_beside(place, ".notify"), MemoryOwners(place.owners)
     try:
-        return FileNotifier(path.with_name(f"{path.name}.notify")), ProcessLocks(
-            path.with_name(f"{path.name}.owners")
-        )
+        return notifier_beside(place, ".notify"), ProcessLocks(place.with_name(f"{place.name}.owners"))
     except OSError as error:
-        raise unusable_file(path, error) from error
+        raise unusable_file(place, error) from error

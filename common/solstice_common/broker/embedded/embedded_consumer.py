@@ -12,7 +12,7 @@ from solstice_common.broker.embedded import rows
 from solstice_common.broker.headers import refusal_headers
 from solstice_common.broker.protocol import Delivery, new_message_id
 from solstice_common.errors import StoreUnavailable
-from solstice_common.runtime.file_notifier import FileNotifier
+from solstice_common.runtime.memory_notifier import Notifier
 from solstice_common.runtime.pausing import pause
 from solstice_common.storage.sqlite import Work
 
@@ -32,7 +32,7 @@ class EmbeddedConsumerBroker(Protocol):
     def name(self) -> str: ...
 
     @property
-    def notifier(self) -> FileNotifier: ...
+    def notifier(self) -> Notifier: ...
 
     def submit(self, work: Work[T]) -> "asyncio.Future[T]":
         """Begin a write."""

@@ -2,10 +2,11 @@
 
 import json
 import sqlite3
+from pathlib import Path
 
 from solstice_common.broker.topology_check import FoundExchange, FoundQueue, FoundTopology
-from solstice_common.settings import sqlite_path
 from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
+from solstice_common.storage.sqlite_place import sqlite_place
 from solstice_common.topology import Binding
 
 
@@ -14,10 +15,12 @@ async def found_topology(url: str) -> FoundTopology:
 
     Raises ConfigurationError for a wrong URL, StoreUnavailable when the file cannot be read, SchemaTooNew.
     """
-    path = sqlite_path(url)
-    if not path.exists():
+    place = sqlite_place(url, "broker")
+    if isinstance(place, Path) and not place.exists():
         return FoundTopology(exchanges={}, queues={}, bindings=frozenset())
-    async with SqliteDatabase.open(path, migrations_of("solstice_common.broker.embedded.schema")) as database:
+    async with SqliteDatabase.open(
+        place, migrations_of("solstice_common.broker.embedded.schema")
+    ) as database:
         return await database.read(_declared)
 
 

@@ -12,10 +12,51 @@ import fcntl
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 _SUFFIX = ".lock"
+
+
+class Owners(Protocol):
+    """Who has a broker open, by tokens."""
+
+    def hold(self) -> AbstractContextManager[str]: ...
+
+    def dead_tokens(self) -> list[str]: ...
+
+    def alive(self, token: str) -> bool: ...
+
+    def forget(self, token: str) -> None: ...
+
+
+class MemoryOwners:
+    """The `Owners` of a broker in memory: none of them can die before the broker."""
+
+    def __init__(self, tokens: set[str]) -> None:
+        self._tokens = tokens
+
+    @contextmanager
+    def hold(self) -> Iterator[str]:
+        """Be alive under a new token until the block is left."""
+        token = uuid.uuid4().hex
+        self._tokens.add(token)
+        try:
+            yield token
+        finally:
+            self._tokens.discard(token)
+
+    def dead_tokens(self) -> list[str]:
+        """Return none: the broker would have died with its owner."""
+        return []
+
+    def alive(self, token: str) -> bool:
+        """Whether `token` is held."""
+        return token in self._tokens
+
+    def forget(self, token: str) -> None:
+        """Do nothing: no file refers to it."""
 
 
 class ProcessLocks:

@@ -24,7 +24,7 @@ from solstice_common.broker import Broker, BrokerHealth, open_broker, read_topol
 from solstice_common.broker.topology_check import topology_differences
 from solstice_common.cli import running_up
 from solstice_common.errors import ConfigurationError, SchemaTooNew, SolsticeError, first_of
-from solstice_common.settings import is_postgresql, sqlite_path, state_directory, without_password
+from solstice_common.settings import is_memory, is_postgresql, sqlite_path, state_directory, without_password
 from solstice_common.storage.migrations import migrations_of, missing
 from solstice_common.storage.schema_state import applied_schema
 from solstice_common.topology import full_topology
@@ -68,8 +68,8 @@ def _git_version() -> str | None:
 async def broker(visit: Examination) -> Finding:
     url = visit.settings.amqp_url
     where = without_password(url)
-    if absent := _absent_file(url):
-        return findings.warning(Check.BROKER, absent, "start a service: it makes the file")
+    if unseen := _unseen(Check.BROKER, url):
+        return unseen
     try:
         async with open_broker(url, name="solstice doctor") as opened:
             health = await _connected(opened, visit.seconds)
@@ -105,7 +105,7 @@ async def _connected(opened: Broker, seconds: float) -> BrokerHealth:
 
 async def topology(visit: Examination) -> Finding:
     url = visit.settings.amqp_url
-    if _absent_file(url):
+    if _unseen(Check.TOPOLOGY, url):
         return findings.well(Check.TOPOLOGY, "nothing to compare with yet")
     expected = full_topology(visit.settings)
     left = full_topology(visit.settings.model_copy(update={"amqp_priorities": "split"}))
@@ -146,8 +146,8 @@ async def inbox(visit: Examination) -> Finding:
 
 async def _schema(visit: Examination, check: Check, url: str, package: str, table: str) -> Finding:
     where = without_password(url)
-    if absent := _absent_file(url):
-        return findings.warning(check, absent, "start the service: it makes the file")
+    if unseen := _unseen(check, url):
+        return unseen
     begun = time.time()
     try:
         async with asyncio.timeout(visit.seconds):
@@ -267,12 +267,17 @@ def _address(host: str, port: int) -> str:
     return running_up.reachable(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
 
-def _absent_file(url: str) -> str | None:
-    """Return the sentence about a missing file; None for a file or a server."""
-    if not url.startswith("sqlite:"):
+def _unseen(check: Check, url: str) -> Finding | None:
+    """Return the finding about what this process cannot open: a missing file, or another's memory."""
+    if is_memory(url):
+        return findings.warning(
+            check,
+            f"{url} is in the memory of its service, and ends with it",
+            "keep it in a file with sqlite:///FILE",
+        )
+    if not url.startswith("sqlite:") or (path := sqlite_path(url)).exists():
         return None
-    path = sqlite_path(url)
-    return None if path.exists() else f"{path} is not there yet"
+    return findings.warning(check, f"{path} is not there yet", "start a service: it makes the file")
 
 
 def _folders(settings: SetupSettings) -> Mapping[str, Path]:

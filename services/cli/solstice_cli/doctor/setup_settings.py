@@ -12,6 +12,8 @@ from solstice_orchestrator.settings import OrchestratorSettings
 class SetupSettings(ForgeSettings, OrchestratorSettings):
     """Both services' settings; the broker is by default the embedded one of `solstice up`."""
 
+    broker_may_be_memory = True
+
     amqp_url: SecretUrl = Field(
         default_factory=local_broker_url,
         description=BROKER_URL_DESCRIPTION,

@@ -26,7 +26,7 @@ class InboxStore(Inbox, Lookups, RequestTraces, DeliveryLog, InboxCleanup, Proto
 async def open_inbox(url: str) -> AsyncIterator[InboxStore]:
     """Open the inbox at `url` and bring its schema up to date.
 
-    The URL is `sqlite:///FILE` or `postgresql://...`. Raises ConfigurationError for any other, StoreUnavailable,
+    The URL is `sqlite:///FILE`, `memory:` or `postgresql://...`. Raises ConfigurationError for any other, StoreUnavailable,
     SchemaTooNew.
     """
     # Imported here: a process that uses one inbox does not load the other's client library.

@@ -1,16 +1,15 @@
-"""Statuses in one SQLite file: several processes store them, and one sends them."""
+"""Statuses in one SQLite database: several processes store them, and one sends them."""
 
 import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.runtime.file_notifier import FileNotifier
-from solstice_common.storage.file_leader_lock import file_lock
+from solstice_common.runtime.memory_notifier import Notifier
 from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
+from solstice_common.storage.sqlite_place import SqlitePlace, leader_lock_beside, notifier_beside
 from solstice_forge.remote.call_pacing import CallLimits
 from solstice_forge.statuses.call_endings import CallEnding, Undeliverable
 from solstice_forge.statuses.changes import after, dead_letter_headers, is_under_way, orphaned, place_of
@@ -66,20 +65,20 @@ _LIMITS: Final = (
 class SqliteStatuses:
     """A StatusStore. Open with `SqliteStatuses.open`."""
 
-    def __init__(self, database: SqliteDatabase, notifier: FileNotifier) -> None:
+    def __init__(self, database: SqliteDatabase, notifier: Notifier) -> None:
         self._database = database
         self._notifier = notifier
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, path: Path) -> AsyncIterator["SqliteStatuses"]:
-        """Open the statuses in that file, and create it when missing.
+    async def open(cls, place: SqlitePlace) -> AsyncIterator["SqliteStatuses"]:
+        """Open the statuses in that place, and create it when missing.
 
         Raises StoreUnavailable, SchemaTooNew, ConfigurationError.
         """
         migrations = migrations_of("solstice_forge.statuses.schema.sqlite")
-        async with SqliteDatabase.open(path, migrations, busy_seconds=BUSY_SECONDS) as database:
-            yield cls(database, FileNotifier(path.with_name(path.name + ".notify")))
+        async with SqliteDatabase.open(place, migrations, busy_seconds=BUSY_SECONDS) as database:
+            yield cls(database, notifier_beside(place, ".notify"))
 
     async def keep(self, statuses: Sequence[ReportableStatus], now: float) -> Sequence[StatusKeepResult]:
         results = await self._database.write(lambda connection: _keep(connection, statuses, now))
@@ -88,8 +87,7 @@ class SqliteStatuses:
         return results
 
     def lead(self) -> AbstractAsyncContextManager[None]:
-        path = self._database.path
-        return file_lock(path.with_name(path.name + ".reporter"))
+        return leader_lock_beside(self._database.place, ".reporter")
 
     async def take_over(self, now: float, horizon: float) -> int:
         return await self._database.write(lambda connection: _take_over(connection, now, horizon))

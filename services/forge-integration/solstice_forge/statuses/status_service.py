@@ -4,10 +4,10 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from solstice_common.broker.protocol import Broker
-from solstice_common.settings import is_postgresql, sqlite_path
+from solstice_common.settings import is_postgresql
+from solstice_common.storage.sqlite_place import MemoryPlace, SqlitePlace, sqlite_place
 from solstice_common.topology import STATUSES, QueueType
 from solstice_forge.metrics import Metrics
 from solstice_forge.remote.http import Remote
@@ -30,10 +30,10 @@ def rules_of(settings: ForgeSettings) -> RetryRules:
     )
 
 
-def statuses_path(inbox_url: str) -> Path:
-    """Return the file of the statuses, beside that of the inbox."""
-    path = sqlite_path(inbox_url)
-    return path.with_name(path.name + ".statuses")
+def statuses_place(inbox_url: str) -> SqlitePlace:
+    """Return where the statuses are: beside the inbox."""
+    place = sqlite_place(inbox_url, "statuses")
+    return place if isinstance(place, MemoryPlace) else place.with_name(place.name + ".statuses")
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ async def open_statuses(inbox_url: str) -> AsyncIterator[StatusStore]:
     else:
         from solstice_forge.statuses.sqlite import SqliteStatuses  # noqa: PLC0415
 
-        async with SqliteStatuses.open(statuses_path(inbox_url)) as store:
+        async with SqliteStatuses.open(statuses_place(inbox_url)) as store:
             yield store
 
 

@@ -19,6 +19,7 @@ from solstice_common.broker.receiving.receiver import first_problem
 from solstice_common.http.access import Access
 from solstice_common.http.server.serving import bounds_of
 from solstice_common.messages import Source
+from solstice_common.settings import memory_notice
 from solstice_common.signing.key_file import KeyFile, read_public
 from solstice_common.topology import full_topology
 from solstice_orchestrator.git.command import GitPolicy
@@ -181,6 +182,7 @@ def web_server_of(
         broker_health=lambda: broker.health,
         queue_depths=lambda: depths_of(broker, [*declared, *sorted(left)]),
         require_durable=settings.broker_require_durable,
+        notices=memory_notice("store", "DATABASE_URL", settings.database_url),
         metrics=metrics,
         version=__version__,
         access=access,

@@ -74,6 +74,8 @@ class OrchestratorSettings(
 ):
     """All settings of `orchestrator run`: limits, timeouts, and the parts it uses."""
 
+    store_may_be_memory = True
+
     capacity_map: str = Field(
         default_factory=_default_capacity_map,
         description="Slots per label: linux=4,illumos=1. By default as many for linux as there are processors.",

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from solstice_common.messages import Source
-from solstice_common.settings import is_postgresql, sqlite_path
+from solstice_common.settings import is_postgresql
+from solstice_common.storage.sqlite_place import sqlite_place
 from solstice_common.tracing.samplers import Sampler
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.retries import DEFAULT_RETRIES, RetryPolicies
@@ -43,7 +44,7 @@ async def open_store(
     v1_trust: frozenset[Source] = V1_TRUST,
     sampler: Sampler | None = None,
 ) -> AsyncIterator[JobStore]:
-    """Open the store at `url` (`sqlite:///FILE`, `postgresql://...`) and migrate its schema.
+    """Open the store at `url` (`sqlite:///FILE`, `memory:`, `postgresql://...`) and migrate its schema.
 
     `public_url` is where readers find the pages; statuses link to it. `clock` is for tests: a store uses its own, which
     with PostgreSQL is the database's. `sampler` says which runs are traced; None: none is. Raises ConfigurationError for a URL of no known scheme, StoreUnavailable,
@@ -72,7 +73,9 @@ async def open_store(
     else:
         from solstice_orchestrator.store.sqlite import SqliteStore  # noqa: PLC0415
 
-        async with SqliteStore.open(sqlite_path(url), rules=rules, clock=clock or time.time) as store:
+        async with SqliteStore.open(
+            sqlite_place(url, "store"), rules=rules, clock=clock or time.time
+        ) as store:
             yield store
 
 

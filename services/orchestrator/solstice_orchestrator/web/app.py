@@ -1,9 +1,10 @@
 """Build and serve the web application: pages, API v1, health and metrics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from time import time
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -71,6 +72,7 @@ def create_app(
     unfit: Callable[[], str | None] = lambda: None,
     intake_problem: Callable[[], str | None] = lambda: None,
     require_durable: bool = False,
+    notices: Mapping[str, str] = MappingProxyType({}),
     queue_depths: QueueDepths = no_depths,
     dead_letters: DeadLetterAccess | None = None,
 ) -> Starlette:
@@ -80,7 +82,7 @@ def create_app(
     port) and the host of `public_url`. The server calls `streams.close()` before shutting down; else open
     event streams hold it up until its grace is over. Without `dead_letters`, questions about them are 503.
     `unfit` says why this machine takes no work, and `intake_problem` why no request arrives, for `/readyz`. With `require_durable`, `/readyz` also needs a
-    broker that is as durable as it can be.
+    broker that is as durable as it can be. It shows `notices` beside those of access and broker.
     """
     streams = OpenStreams() if streams is None else streams
     pages = Pages(store, streams, version=version, deliveries_url=deliveries_url, clock=clock)
@@ -92,7 +94,7 @@ def create_app(
         version,
         unfit=unfit,
         intake_problem=intake_problem,
-        notices=access.notices,
+        notices=lambda: {**access.notices(), **notices},
         require_durable=require_durable,
         queue_depths=queue_depths,
     )

@@ -265,17 +265,17 @@ class TestTrouble:
     async def test_a_file_that_others_keep_locked_is_unavailable_and_comes_back(
         self, database: SqliteDatabase
     ) -> None:
-        with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+        with contextlib.closing(sqlite3.connect(str(database.place), isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailable, match="locked") as raised:
                 await database.write(add("a"))
-            assert str(database.path) in str(raised.value)
+            assert str(database.place) in str(raised.value)
             other.execute("ROLLBACK")
         assert await database.write(add("a")) == "a"
 
     async def test_readers_are_not_kept_by_a_writer(self, database: SqliteDatabase) -> None:
         await database.write(add("a"))
-        with contextlib.closing(sqlite3.connect(database.path, isolation_level=None)) as other:
+        with contextlib.closing(sqlite3.connect(str(database.place), isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             other.execute("INSERT INTO things VALUES ('b', NULL)")
             assert await database.read(names) == ["a"]
@@ -302,14 +302,14 @@ class TestTrouble:
                 await call(names)
 
     async def test_the_write_ahead_log_stays_small_under_steady_writing_and_reading(
-        self, database: SqliteDatabase
+        self, database: SqliteDatabase, tmp_path: Path
     ) -> None:
         for number in range(600):
             await asyncio.gather(
                 database.write(add(f"{number}", 100_000)), database.read(names), database.read(names)
             )
-        log = database.path.with_name(f"{database.path.name}-wal")
-        assert database.path.stat().st_size > 40_000_000
+        log = tmp_path / "things.db-wal"
+        assert (tmp_path / "things.db").stat().st_size > 40_000_000
         assert log.stat().st_size < 20_000_000
 
     @pytest.mark.parametrize("kind", ["directory", "garbage", "under a file"])

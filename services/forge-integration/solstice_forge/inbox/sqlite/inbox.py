@@ -1,4 +1,4 @@
-"""The inbox in one SQLite file: several processes store deliveries, and one relays."""
+"""The inbox in one SQLite database: several processes store deliveries, and one relays."""
 
 import asyncio
 import sqlite3
@@ -9,10 +9,9 @@ from typing import Final
 import orjson
 
 from solstice_common.errors import StoreUnavailable
-from solstice_common.runtime.file_notifier import FileNotifier
-from solstice_common.settings import sqlite_path
-from solstice_common.storage.file_leader_lock import file_lock
+from solstice_common.runtime.memory_notifier import Notifier
 from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
+from solstice_common.storage.sqlite_place import leader_lock_beside, notifier_beside, sqlite_place
 from solstice_forge.inbox import paging
 from solstice_forge.inbox.log import DeliveryEntry, DeliveryFilter, DeliveryPage, RecordedDelivery
 from solstice_forge.inbox.protocol import Decision, KeepResult, Lookup, NewDelivery, PendingRequest
@@ -42,7 +41,7 @@ _QUESTIONS: Final = DeliveryQueries(placeholder="?")
 class SqliteInbox:
     """Implements `Inbox` and `DeliveryLog`. Open with `SqliteInbox.open`."""
 
-    def __init__(self, database: SqliteDatabase, notifier: FileNotifier) -> None:
+    def __init__(self, database: SqliteDatabase, notifier: Notifier) -> None:
         self._database = database
         self._notifier = notifier
         self.stored_times: StoredTimes | None = None
@@ -58,10 +57,10 @@ class SqliteInbox:
 
         Raises ConfigurationError, StoreUnavailable, SchemaTooNew.
         """
-        path = sqlite_path(url)
+        place = sqlite_place(url, "inbox")
         migrations = migrations_of("solstice_forge.inbox.schema.sqlite")
-        async with SqliteDatabase.open(path, migrations, busy_seconds=busy_seconds) as database:
-            yield cls(database, FileNotifier(path.with_name(path.name + ".notify")))
+        async with SqliteDatabase.open(place, migrations, busy_seconds=busy_seconds) as database:
+            yield cls(database, notifier_beside(place, ".notify"))
 
     async def keep(self, delivery: NewDelivery) -> KeepResult:
         (result,) = await self.keep_all([delivery])
@@ -140,8 +139,7 @@ class SqliteInbox:
         return await self._database.read(_backlog)
 
     def relaying(self) -> AbstractAsyncContextManager[None]:
-        path = self._database.path
-        return file_lock(path.with_name(path.name + ".relay"))
+        return leader_lock_beside(self._database.place, ".relay")
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
         return self._notifier.listen()

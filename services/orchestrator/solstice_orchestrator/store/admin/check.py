@@ -6,14 +6,14 @@ It checks the schema, and whether the rows fit together.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from solstice_common.settings import sqlite_path, without_password
+from solstice_common.settings import is_postgresql, without_password
 from solstice_common.storage.migrations import Migration, applied_to, migrations_of, missing
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import applied_to as applied_to_postgresql
 from solstice_common.storage.schema_state import reading
+from solstice_common.storage.sqlite_place import SqlitePlace, sqlite_place
 from solstice_orchestrator.store.records.attempts import ENDED_ATTEMPTS
 
 COUNTED: Final = (
@@ -99,8 +99,8 @@ async def check(url: str) -> StoreCheck:
 
     Raises ConfigurationError (also when there is no such file), StoreUnavailable, SchemaTooNew.
     """
-    if url.startswith("sqlite:"):
-        return await _check_sqlite(sqlite_path(url))
+    if not is_postgresql(url):
+        return await _check_sqlite(sqlite_place(url, "store"))
     async with connected(url) as connection:
         applied = await applied_to_postgresql(connection)
 
@@ -110,8 +110,8 @@ async def check(url: str) -> StoreCheck:
         return await _store_check(without_password(url), applied, "postgresql", ask, own=())
 
 
-async def _check_sqlite(path: Path) -> StoreCheck:
-    with reading(path) as connection:
+async def _check_sqlite(place: SqlitePlace) -> StoreCheck:
+    with reading(place) as connection:
 
         async def ask(query: str) -> Sequence[Any]:
             found = await asyncio.to_thread(lambda: connection.execute(query).fetchall())
@@ -122,7 +122,7 @@ async def _check_sqlite(path: Path) -> StoreCheck:
             for problem in await ask("PRAGMA integrity_check")
             if problem != "ok"
         ]
-        return await _store_check(str(path), applied_to(connection), "sqlite", ask, own=own)
+        return await _store_check(str(place), applied_to(connection), "sqlite", ask, own=own)
 
 
 async def _store_check(

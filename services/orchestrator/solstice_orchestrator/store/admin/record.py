@@ -11,11 +11,12 @@ from typing import Any, Final
 import orjson
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.settings import sqlite_path, without_password
+from solstice_common.settings import is_postgresql, without_password
 from solstice_common.storage.migrations import applied_to, migrations_of, missing
 from solstice_common.storage.postgresql import connected
 from solstice_common.storage.postgresql_schema import applied_to as applied_to_postgresql
 from solstice_common.storage.schema_state import reading
+from solstice_common.storage.sqlite_place import sqlite_place
 from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
@@ -57,12 +58,12 @@ async def recorded_runs(url: str, since: float) -> AsyncIterator[TraceRun]:
 
 
 async def _rows(url: str, since: float) -> AsyncIterator[Row]:
-    if url.startswith("sqlite:"):
-        path = sqlite_path(url)
-        with reading(path) as file:
-            file.row_factory = sqlite3.Row
-            _up_to_date(str(path), applied_to(file), "sqlite")
-            cursor = file.execute(_JOBS.format(since="?"), (since,))
+    if not is_postgresql(url):
+        place = sqlite_place(url, "store")
+        with reading(place) as database:
+            database.row_factory = sqlite3.Row
+            _up_to_date(str(place), applied_to(database), "sqlite")
+            cursor = database.execute(_JOBS.format(since="?"), (since,))
             while rows := cursor.fetchmany(FETCHED_AT_ONCE):
                 for row in rows:
                     yield row

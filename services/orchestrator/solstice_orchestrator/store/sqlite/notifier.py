@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from solstice_common.runtime.file_notifier import FileNotifier
+from solstice_common.runtime.memory_notifier import Notifier
 from solstice_orchestrator.store.records.topics import StoreTopic
 
 NOTIFY_PAUSE_SECONDS: Final = 0.01
@@ -20,8 +20,8 @@ class StoreNotifier:
     new work.
     """
 
-    def __init__(self, file_notifier: FileNotifier) -> None:
-        self._file_notifier = file_notifier
+    def __init__(self, notifier: Notifier) -> None:
+        self._all = notifier
         self._listeners: dict[asyncio.Event, StoreTopic] = {}
         self._pause: asyncio.TimerHandle | None = None
         self._pending_here = StoreTopic.NONE
@@ -30,7 +30,7 @@ class StoreNotifier:
     def notify(self, topics: StoreTopic = _ALL, *, new_work: bool = False) -> None:
         if self._pause is None:
             self._notify_here(topics)
-            self._file_notifier.notify_elsewhere()
+            self._all.notify_elsewhere()
             self._pause = asyncio.get_running_loop().call_later(NOTIFY_PAUSE_SECONDS, self._paused)
             return
         self._pending_elsewhere = True
@@ -53,7 +53,7 @@ class StoreNotifier:
 
     @asynccontextmanager
     async def listen(self, topics: StoreTopic = _ALL) -> AsyncIterator[asyncio.Event]:
-        async with self._file_notifier.listen() as notified:
+        async with self._all.listen() as notified:
             self._listeners[notified] = topics
             try:
                 yield notified
@@ -66,4 +66,4 @@ class StoreNotifier:
             self._pause.cancel()
             if self._pending_elsewhere:
                 self._notify_here(self._pending_here)
-                self._file_notifier.notify_elsewhere()
+                self._all.notify_elsewhere()

@@ -1,17 +1,17 @@
-"""The job store on one SQLite file, shared by the processes of one machine."""
+"""The job store on one SQLite database: a file that processes share, or memory."""
 
 import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final, TypeVar
 
 from solstice_common.messages import JobCancelV1, JobRequestV1
 from solstice_common.runtime.batcher import Batcher
-from solstice_common.runtime.file_notifier import FileNotifier
+from solstice_common.runtime.memory_notifier import Notifier
 from solstice_common.storage.sqlite import SqliteDatabase, migrations_of
+from solstice_common.storage.sqlite_place import SqlitePlace, notifier_beside
 from solstice_orchestrator.domain.jobs import Outcome, RunSpec
 from solstice_orchestrator.scheduling.workers import (
     OrderRefusal,
@@ -79,28 +79,26 @@ T = TypeVar("T")
 class SqliteStore(SqliteQueries, RunOperations):
     """Keeps the promises of `JobStore`; opened with `SqliteStore.open`."""
 
-    def __init__(
-        self, database: SqliteDatabase, file_notifier: FileNotifier, rules: StoreRules, clock: Clock
-    ) -> None:
+    def __init__(self, database: SqliteDatabase, notifier: Notifier, rules: StoreRules, clock: Clock) -> None:
         super().__init__(database, rules, clock)
-        self._notifier = StoreNotifier(file_notifier)
+        self._notifier = StoreNotifier(notifier)
         self._finishing = Batcher(self._finish, name="ends of attempts", at_once=BATCHES_AT_ONCE)
         self.schedule_store = SqliteScheduleStore(
             self._write,
             database.read,
             lambda: Moment(clock(), rules),
-            StoreNotifier(FileNotifier(database.path.with_name(database.path.name + SCHEDULE_CHANGES))),
+            StoreNotifier(notifier_beside(database.place, SCHEDULE_CHANGES)),
         )
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: Path, *, rules: StoreRules, clock: Clock = time.time
+        cls, place: SqlitePlace, *, rules: StoreRules, clock: Clock = time.time
     ) -> AsyncIterator["SqliteStore"]:
         """Open the store. Raises StoreUnavailable, SchemaTooNew."""
         migrations = migrations_of("solstice_orchestrator.store.schema.sqlite")
-        async with SqliteDatabase.open(path, migrations) as database:
-            store = cls(database, FileNotifier(path.with_name(f"{path.name}.changes")), rules, clock)
+        async with SqliteDatabase.open(place, migrations) as database:
+            store = cls(database, notifier_beside(place, ".changes"), rules, clock)
             try:
                 yield store
             finally:
