@@ -7,17 +7,29 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Final
 
 from solstice_common.broker import Broker, Message, open_broker
 from solstice_common.messages import JobRequestV1, Source, derive_request_id
 from solstice_common.topology import QueueType, Route
-from tests.bench import redis_yardsticks
+from tests.bench import nats_yardsticks, redis_yardsticks
 from tests.bench.pairs import Comparison, compare
 from tests.bench.routes import route_named
 from tests.bench.servers import BenchServer, goal_of, plain_client
 
+Publishing = Callable[[str, str, str, Sequence[bytes], int], Awaitable[float]]
+
 IN_FLIGHT = 200
+OTHERS: Final[Mapping[ModuleType, Mapping[str, Publishing]]] = {
+    redis_yardsticks: {
+        f"redis-py with {IN_FLIGHT} bodies in a pipeline that recognises repeats": redis_yardsticks.publish_once,
+        f"redis-py with {IN_FLIGHT} connections": redis_yardsticks.publish_one_by_one,
+    },
+    nats_yardsticks: {"nats-py that recognises no repeat": nats_yardsticks.publish_without_ids},
+}
+"""Other ways to publish, by what they do, measured beside the yardstick of a client."""
 
 
 def requests(count: int, seed: str) -> list[bytes]:
@@ -81,8 +93,7 @@ async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison
         outbox = identified(bodies)
         yardsticks = plain_client(vhost.url)
         by_us: list[float] = []
-        one_by_one: list[float] = []
-        once: list[float] = []
+        others: dict[str, list[float]] = {}
 
         async def ours(number: int) -> float:
             route = route_named(f"ours.{number}")
@@ -100,21 +111,17 @@ async def measure(server: BenchServer, *, count: int, rounds: int) -> Comparison
             rate: float = count / await yardsticks.publish(
                 vhost.url, name, "jobrequest.v1", bodies, IN_FLIGHT
             )
-            if yardsticks is redis_yardsticks:
-                seconds = await redis_yardsticks.publish_one_by_one(vhost.url, name, "", bodies, IN_FLIGHT)
-                one_by_one.append(count / seconds)
-                seconds = await redis_yardsticks.publish_once(vhost.url, name, "", bodies, IN_FLIGHT)
-                once.append(count / seconds)
+            for how, publish in OTHERS.get(yardsticks, {}).items():
+                await yardsticks.declare(vhost.url, name, f"{name}.{publish.__name__}", "jobrequest.v1")
+                seconds = await publish(vhost.url, f"{name}.{publish.__name__}", "", bodies, IN_FLIGHT)
+                others.setdefault(how, []).append(count / seconds)
             return rate
 
         def note() -> str:
-            if not one_by_one:
-                return ""
-            ratio = statistics.median(ours / plain for ours, plain in zip(by_us, once, strict=True))
-            return (
-                f"the yardstick collects {IN_FLIGHT} bodies in a pipeline, and recognises no repeat; plain redis-py that does, "
-                f"by one script call for each: {statistics.median(once):,.0f} a second, ours {ratio:.2f}x; "
-                f"{IN_FLIGHT} connections with one message a call each: {statistics.median(one_by_one):,.0f} a second"
+            return "; ".join(
+                f"{how}: {statistics.median(rates):,.0f} a second, ours "
+                f"{statistics.median(ours / plain for ours, plain in zip(by_us, rates, strict=True)):.2f}x"
+                for how, rates in others.items()
             )
 
         return await compare(

@@ -59,7 +59,9 @@ class Commands(TyperGroup):
     def make_context(self, *arguments: Any, **more: Any) -> typer.Context:
         if shutil.get_terminal_size().columns < BOXED_HELP_COLUMNS:
             in_plain_text(self)
-        return super().make_context(*arguments, **more)  # type: ignore[return-value]  # typer's own context
+        context = super().make_context(*arguments, **more)
+        context.color = _colour()
+        return context  # type: ignore[return-value]  # typer's own context
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # typer's own context, by its public name
         try:
@@ -120,8 +122,13 @@ def run(app: typer.Typer) -> None:
         code = _exit_code(error)
         if code is None:
             raise
-        typer.secho(f"error: {_sentence(error)}", err=True, fg=typer.colors.RED)
+        typer.secho(f"error: {_sentence(error)}", err=True, fg=typer.colors.RED, color=_colour())
         sys.exit(code)
+
+
+def _colour() -> bool | None:
+    """Return False where the user wants no colours (no-color.org); None leaves it to the stream."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:

@@ -141,3 +141,11 @@ def test_a_pipe_gets_no_progress() -> None:
         timeout=100,
     )
     assert (done.stdout, done.stderr) == ("the end\n", "")
+
+
+@pytest.mark.parametrize(("setting", "is_red"), [("", True), ("1", False)])
+def test_errors_have_a_colour_on_a_terminal_unless_no_color_is_set(setting: str, *, is_red: bool) -> None:
+    code = command("solstice_cli.main", "runs")
+    written = first_lines(code, "error:", NO_COLOR=setting, SOLSTICE_URL="http://127.0.0.1:9")
+    assert "error:" in written
+    assert ("\x1b[31m" in written) is is_red

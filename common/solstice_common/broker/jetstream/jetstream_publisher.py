@@ -1,13 +1,13 @@
 """Publishes with PubAcks; one iteration of the event loop makes one write."""
 
 import asyncio
-import json
-import uuid
+import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 from nats.aio.msg import Msg
 
@@ -66,7 +66,8 @@ class JetStreamPublisher:
             timeout_seconds=confirm_timeout_seconds, why_overdue=self._why_overdue
         )
         self._unanswered = 0
-        self._prefix = uuid.uuid4().hex
+        # Unlike that of any process within DEDUPE_SECONDS: 64 random bits. Each message has it twice.
+        self._prefix = secrets.token_hex(8)
         self._number = 0
         self._ids: OrderedDict[tuple[str, str], str] = OrderedDict()
 
@@ -201,7 +202,7 @@ def read_answer(headers: dict[str, str] | None, data: bytes) -> Published:
     if (headers or {}).get("Status") == "503":
         return MISSING
     try:
-        answer = json.loads(data)
+        answer = msgspec.json.decode(data)
         error = answer.get("error")
         is_ack = error is None and isinstance(answer["seq"], int)
     except (AttributeError, KeyError, ValueError):

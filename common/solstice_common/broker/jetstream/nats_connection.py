@@ -80,9 +80,16 @@ class NatsConnection:
 
     async def listen(self) -> None:
         """Subscribe to the answers; `ask` and `call` need that first."""
-        await self.client.subscribe(
-            f"{self._prefix}.*", cb=self._answered, pending_msgs_limit=0, pending_bytes_limit=0
+
+        async def answered(msg: Msg) -> None:
+            self._answered(msg)
+
+        answers = await self.client.subscribe(
+            f"{self._prefix}.*", cb=answered, pending_msgs_limit=0, pending_bytes_limit=0
         )
+        give = getattr(self.client, "give", None)
+        if give is not None:
+            give(answers, self._answered)
 
     async def ask(
         self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None
@@ -185,7 +192,7 @@ class NatsConnection:
             await asyncio.sleep(WATCH_SECONDS)
             self.notice_closed()
 
-    async def _answered(self, msg: Msg) -> None:
+    def _answered(self, msg: Msg) -> None:
         _, future = self._requests.get(msg.subject.rpartition(".")[2], (None, None))
         if future is not None and not future.done():
             future.set_result(msg)

@@ -10,9 +10,12 @@ docs/messages.md describes the layout for publishers in other languages.
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
+
+import msgspec
 
 from solstice_common.broker.headers import DETAIL_HEADER, OWN_PREFIX, bounded_meta, without_broker_headers
 from solstice_common.broker.protocol import Message
@@ -25,6 +28,7 @@ HEADER_BYTES: Final = 65_535
 _SHORT_DETAIL_CHARACTERS: Final = 256
 _FIRST_LINE: Final = b"NATS/1.0\r\n"
 _STATUS: Final = b"NATS/1.0 "
+_PLAIN: Final = frozenset({str, int, bool})
 _FIXED_BYTES: Final = len("NATS/1.0\r\n\r\n") + len(f"{META_HEADER}: \r\n")
 
 
@@ -42,7 +46,21 @@ class NatsRecord:
 
     def header(self, message_id: str) -> str:
         """Return the value of `Solstice-Meta` under a fresh message id."""
-        return json.dumps({**self.meta, "message_id": message_id}, separators=(",", ":"))
+        return _in_ascii({**self.meta, "message_id": message_id})
+
+
+def _in_ascii(meta: Mapping[str, object]) -> str:
+    """Return properties as one JSON object in ASCII. TypeError or ValueError for what JSON cannot say.
+
+    msgspec takes a tenth of the time; `json` writes what it cannot write, or would write in another way.
+    """
+    headers = meta.get("headers")
+    if headers is None or (isinstance(headers, dict) and _PLAIN.issuperset(map(type, headers.values()))):
+        with suppress(OverflowError, ValueError):
+            text = msgspec.json.encode(meta)
+            if text.isascii():
+                return text.decode()
+    return json.dumps(meta, separators=(",", ":"))
 
 
 def is_readable(head: bytes) -> bool:

@@ -40,6 +40,27 @@ def test_header_is_one_line_of_ascii_and_keeps_types() -> None:
     assert {"correlation_id", "priority"}.isdisjoint(meta)
 
 
+@given(
+    st.dictionaries(
+        st.text(max_size=20),
+        st.text(st.characters(), max_size=20) | st.integers() | st.booleans(),
+        max_size=5,
+    )
+)
+def test_header_says_what_json_says_of_any_headers(headers: dict[str, str | int | bool]) -> None:
+    value = record_of(Message(exchange="e", routing_key="k", body=b"", type="t", headers=headers)).header("i")
+    assert value.isascii()
+    sent = {name: each for name, each in headers.items() if not name.startswith("x-death")}
+    assert json.loads(value).get("headers", {}) == sent
+
+
+@pytest.mark.parametrize("value", [b"bytes", object()])
+def test_header_that_json_cannot_say_is_an_error(value: object) -> None:
+    message = Message(exchange="e", routing_key="k", body=b"", type="t", headers={"h": value})  # type: ignore[dict-item]  # a wrong type is the subject
+    with pytest.raises(TypeError):
+        record_of(message).header("i")
+
+
 def test_record_has_its_destination_and_is_no_repeat_by_default() -> None:
     message = Message(exchange="e", routing_key="k", body=b"b", type="t", priority=7)
     record = record_of(message)
