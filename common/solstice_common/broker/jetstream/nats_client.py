@@ -1,4 +1,4 @@
-"""Uses the inside of nats-py: insists on TLS, drops connections at once, and does less for each message.
+"""Uses the inside of nats-py: insists on TLS, drops connections, and publishes faster.
 
 `Client` connects without encryption to a server without TLS, even for `tls://`, and sends the password
 (github.com/nats-io/nats.py/issues/912, fixed only in its successor). `_connect_command` makes the message
@@ -45,7 +45,10 @@ class NatsClient(Client):
         """Who is given the messages of a subscription at once, by its id."""
 
     def give(self, subscription: Subscription, take: Callable[[Msg], object]) -> None:
-        """Call `take` for each message of the subscription while it is read; it must not wait."""
+        """Call `take` for each message of the subscription while it is read.
+
+        It must not wait.
+        """
         self._takers[subscription._id] = take  # noqa: SLF001  the fence
 
     def abort(self) -> None:

@@ -50,9 +50,9 @@ class NatsRecord:
 
 
 def _in_ascii(meta: Mapping[str, object]) -> str:
-    """Return properties as one JSON object in ASCII. TypeError or ValueError for what JSON cannot say.
+    """Return properties as one JSON object in ASCII.
 
-    msgspec takes a tenth of the time; `json` writes what it cannot write, or would write in another way.
+    TypeError or ValueError for what JSON cannot say. msgspec takes a tenth of the time; `json` writes what it cannot write, or would write in another way.
     """
     headers = meta.get("headers")
     if headers is None or (isinstance(headers, dict) and _PLAIN.issuperset(map(type, headers.values()))):

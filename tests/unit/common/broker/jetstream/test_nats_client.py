@@ -72,10 +72,10 @@ class WrittenCommands(NatsClient):
     ],
 )
 async def test_publishes_are_written_as_nats_py_writes_them(headers: dict[str, str] | None) -> None:
-    ours, theirs = WrittenCommands(), WrittenCommands()
+    ours, plain = WrittenCommands(), WrittenCommands()
     await ours._send_publish("jobs", "inbox.1", b"body\r\n", 6, headers)
-    await Client._send_publish(theirs, "jobs", "inbox.1", b"body\r\n", 6, headers)
-    assert ours.written == theirs.written
+    await Client._send_publish(plain, "jobs", "inbox.1", b"body\r\n", 6, headers)
+    assert ours.written == plain.written
     assert len(ours.written) == 1
 
 
