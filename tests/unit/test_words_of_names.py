@@ -21,7 +21,7 @@ RENAMED: Final = re.compile(r"(?:DROP TABLE|ALTER TABLE) (\w+)(?: RENAME TO (\w+
 TERMS: Final[Mapping[str, str]] = {
     "AMQP and message brokers": "binding broker channel consumer envelope exchange message payload property "
     "publish publisher queue stream subscription topology",
-    "databases": "alias cursor durability load lock migration query row schema state store table transaction view",
+    "databases": "alias archive backup copy cursor durability load lock migration query row schema state store table transaction view",
     "Git and forges": "branch checkout comment commit fetch forge git gitea head hook merge object owner project "
     "pull push ref release repository resend submodule suite tree webhook",
     "OpenTelemetry": "export span traced",
@@ -29,13 +29,13 @@ TERMS: Final[Mapping[str, str]] = {
     "HTTP and networks": "access address api body client complete connection header host http link login proxy route server "
     "subscription token transport url web wire",
     "programs": "app application byte call chunk clock command control database entry error event file filter "
-    "frame git input limit line local log memory mode name node note option operation orchestrator output page policy process "
-    "protocol reader reading record result right role script secret setting signature ssh text timeout tool trace user value",
+    "frame git input limit line local log member memory mode name node note option operation orchestrator output page policy process "
+    "protocol reader reading record result right role script secret setting signature ssh text timeout tool trace user value writer",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
     "execution health metric order plan planning rate reason repeat replay report rerun "
     "retention rule schedule simulation stop supervisor weighted workflow workspace",
     "English": "answer bound decision declared denied dropping embedded enqueue fact family finding found invalid keep kind "
-    "left lost missed missing move named need new next not planned pushed question refusal refused round running scale "
+    "left lost missed missing move named need new next not part planned pushed question refusal refused round running scale "
     "scope scripted settling signed signing simulated spec unavailable wait waiting whole",
 }
 """Words that a reader knows from elsewhere, by where from."""

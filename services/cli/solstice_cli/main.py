@@ -136,6 +136,18 @@ COMMANDS: Final = (
     ),
     _deferred(
         SET_UP,
+        "backup",
+        "solstice_cli.backup.backup_command:backup",
+        "Copy the databases of both services into one file, while they work.",
+    ),
+    _deferred(
+        SET_UP,
+        "restore",
+        "solstice_cli.backup.backup_command:restore",
+        "Put the databases of a backup where there are none yet. Stop the services first.",
+    ),
+    _deferred(
+        SET_UP,
         "simulate",
         "solstice_orchestrator.commands.simulate_command:app",
         "Simulate how long jobs would wait.",

@@ -1,0 +1,1 @@
+"""Backs up the databases of both services into one file, and restores them."""
