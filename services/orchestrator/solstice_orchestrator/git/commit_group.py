@@ -205,7 +205,7 @@ async def _in_one_fetch(
     keep = partial(_keep, lookups, policy, planned)
     if not sizes.needs_git(request.repo_url):
         try:
-            pack = await fetch_small(request, shas, policy=policy, scratch=scratch)
+            pack = await fetch_small(request, shas, policy=policy)
             answers = _answers_in(pack, lookups)
         except LeftToGit:
             sizes.leave_to_git(request.repo_url)

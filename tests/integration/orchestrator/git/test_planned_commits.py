@@ -51,7 +51,6 @@ from tests.servers.orchestrator import SharedFiles, orchestrator
 POLICY = GitPolicy(protocols=("file",))
 LIMIT = 1024**3
 PATHS = (".solstice/workflow.kdl",)
-GIT_WORDS = {"upload-pack", "fetch", "cat-file", "checkout", "rev-list", "ls-tree", "pack-refs"}
 
 
 class Harbour:
@@ -460,7 +459,7 @@ def _have_ended(count: int, views: Sequence[JobView]) -> bool:
     return len(views) == count and all_ended(views)
 
 
-async def test_a_further_push_to_a_small_repository_needs_no_git_but_the_servers(tmp_path: Path) -> None:
+async def test_a_further_push_to_a_small_repository_of_this_machine_needs_no_git(tmp_path: Path) -> None:
     """In a whole orchestrator, whose planning and jobs share what was fetched."""
     program, called = tmp_path / "bin" / "git", tmp_path / "called"
     program.parent.mkdir()
@@ -479,8 +478,5 @@ async def test_a_further_push_to_a_small_repository_needs_no_git_but_the_servers
                 await wait_for_jobs(store, partial(_have_ended, count))
             views = await store.jobs(limit=9)
     assert [view.state for view in views] == [JobState.SUCCEEDED] * 2
-    words = [
-        next(word for word in line.split() if word in GIT_WORDS) for line in called.read_text().splitlines()
-    ]
     # The job's own commands find another git.
-    assert words == ["upload-pack"]
+    assert called.read_text() == ""

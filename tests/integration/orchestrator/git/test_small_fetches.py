@@ -46,7 +46,6 @@ async def fetched(forge: PrivateForge, policy: GitPolicy | None = None, **change
         forge.request(**changes),
         [forge.sha],
         policy=policy or forge.policy(),
-        scratch=forge.folder / "scratch",
     )
 
 
@@ -62,7 +61,7 @@ def policy() -> GitPolicy:
 
 async def from_url(url: str, sha: str, tmp_path: Path, policy: GitPolicy) -> SmallPack:
     request = job_request(repo_url=url, commit_sha=sha)
-    return await fetch_small(request, [sha], policy=policy, scratch=tmp_path / "scratch")
+    return await fetch_small(request, [sha], policy=policy)
 
 
 @pytest.mark.parametrize("object_format", ["sha1", "sha256"])
@@ -78,18 +77,9 @@ async def test_commits_come_whole_and_without_their_history(
             job_request(repo_url=url, commit_sha=shas[1]),
             shas[1:],
             policy=policy,
-            scratch=tmp_path / "scratch",
         )
     assert [workflow(pack, sha) for sha in shas[1:]] == [b"1\n", b"2\n"]
     assert shas[0] not in pack.objects
-
-
-async def test_nothing_of_a_fetch_from_a_directory_is_left(tmp_path: Path, policy: GitPolicy) -> None:
-    repository, scratch = Repository(tmp_path / "origin"), tmp_path / "scratch"
-    sha = repository.commit({PATHS[0]: "true"})
-    request = job_request(repo_url=repository.url, commit_sha=sha)
-    await fetch_small(request, [sha], policy=policy, scratch=scratch)
-    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize(

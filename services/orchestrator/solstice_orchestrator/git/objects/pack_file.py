@@ -21,13 +21,13 @@ MAX_OBJECT_BYTES: Final = 256 * 1024
 MAX_OBJECTS_BYTES: Final = 2 * 1024**2
 """The most that all objects take: a hostile pack must not hold up this process."""
 DIRECTORY: Final = "040000"
-_KINDS: Final = {1: "commit", 2: "tree", 3: "blob"}
-_OFFSET_DELTA: Final = 6
+KINDS: Final = {1: "commit", 2: "tree", 3: "blob"}
+OFFSET_DELTA: Final = 6
 _HEADER: Final = struct.Struct(">4sII")
 _VERSION: Final = 2
 _MAX_SHIFT: Final = 35
 """No number in a small pack has more bits."""
-_DEFLATED_MORE: Final = 128
+DEFLATED_MORE: Final = 128
 """What the deflated form of a small object may take beyond its size, generously."""
 _COPY: Final = 0x80
 _COPIED_AT_MOST: Final = 0x10000
@@ -155,7 +155,7 @@ def read_pack(pack: bytes, digest: str) -> SmallPack:
         raise LeftToGit from error
     if at != end:
         raise LeftToGit
-    return SmallPack({_id_of(each, digest): each for each in found.values()}, total)
+    return SmallPack({id_of(each, digest): each for each in found.values()}, total)
 
 
 def _digest(digest: str, *pieces: bytes) -> bytes:
@@ -165,7 +165,7 @@ def _digest(digest: str, *pieces: bytes) -> bytes:
     return computed.digest()
 
 
-def _id_of(found: PackedObject, digest: str) -> str:
+def id_of(found: PackedObject, digest: str) -> str:
     head = f"{found.kind} {len(found.content)}\0".encode()
     return _digest(digest, head, found.content).hex()
 
@@ -177,17 +177,17 @@ def _next_object(
 
     `before` are those at earlier places.
     """
-    at, number, size = _head(pack, offset)
-    if number == _OFFSET_DELTA:
-        at, distance = _distance(pack, at)
+    at, number, size = entry_head(pack, offset)
+    if number == OFFSET_DELTA:
+        at, distance = distance_to_base(pack, at, offset)
         base = before[offset - distance]
-        delta, at = _inflated(pack, at, size)
+        delta, at = inflated(pack, at, size)
         return base._replace(content=with_delta(base.content, delta)), at
-    content, at = _inflated(pack, at, size)
-    return PackedObject(_KINDS[number], content), at
+    content, at = inflated(pack, at, size)
+    return PackedObject(KINDS[number], content), at
 
 
-def _head(pack: memoryview, at: int) -> tuple[int, int, int]:
+def entry_head(pack: memoryview, at: int) -> tuple[int, int, int]:
     """Return where an entry's data begins, the number of its kind, and its size."""
     byte = pack[at]
     number, size, shift = byte >> 4 & 7, byte & 15, 4
@@ -201,22 +201,25 @@ def _head(pack: memoryview, at: int) -> tuple[int, int, int]:
     return at + 1, number, size
 
 
-def _distance(pack: memoryview, at: int) -> tuple[int, int]:
-    """Return where a delta's data begins, and how far before it its base stands."""
+def distance_to_base(pack: memoryview, at: int, offset: int) -> tuple[int, int]:
+    """Return where a delta's data begins, and how far before it its base stands.
+
+    The delta itself is at `offset`.
+    """
     byte = pack[at]
     distance = byte & 0x7F
     while byte & 0x80:
         at += 1
         byte = pack[at]
         distance = (distance + 1) << 7 | byte & 0x7F
-        if distance > MAX_PACK_BYTES:
+        if distance > offset:
             raise LeftToGit
     return at + 1, distance
 
 
-def _inflated(pack: memoryview, at: int, size: int) -> tuple[bytes, int]:
+def inflated(pack: memoryview, at: int, size: int) -> tuple[bytes, int]:
     """Return the data that begins here, and where it ends."""
-    deflated = pack[at : at + size + size // 1000 + _DEFLATED_MORE]
+    deflated = pack[at : at + size + size // 1000 + DEFLATED_MORE]
     inflating = zlib.decompressobj()
     content = inflating.decompress(deflated, size + 1)
     if len(content) != size or not inflating.eof:

@@ -1,8 +1,8 @@
 """Fetches commits of a small repository without a git process of ours.
 
-A fetch by git takes three or four processes, and two requests to the host. This one takes none and one request. It only
-has to succeed: all that is unusual in the repository, the way to it or the answer is left to git, which fetches again
-and knows what to say about a failure.
+A fetch by git takes three or four processes, and two requests to the host. This one takes none and one request, or none
+where the repository is on this machine. It only has to succeed: all that is unusual in the repository, the way to it or
+the answer is left to git, which fetches again and knows what to say about a failure.
 
 It connects as git's gateway does: to checked addresses, through the environment's proxy, with a verified certificate and
 the repository's credential, and follows no redirect.
@@ -12,17 +12,19 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git import fetching
-from solstice_orchestrator.git.command import CheckoutFailed, Git, GitPolicy
+from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
 from solstice_orchestrator.git.credentials.http_heads import joined, read_answer
 from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
 from solstice_orchestrator.git.credentials.upstream import NoConnection, Upstream
 from solstice_orchestrator.git.objects.fetch_messages import MAX_ANSWER_BYTES, fetch_request, pack_in
+from solstice_orchestrator.git.objects.local_objects import read_commits
 from solstice_orchestrator.git.objects.pack_file import LeftToGit, SmallPack, read_pack
 from solstice_orchestrator.git.repository import object_format
 
@@ -31,6 +33,8 @@ FETCH_SECONDS: Final = 5.0
 READ_AT_ONCE_BYTES: Final = 16 * 1024
 """A smaller pack is read without a thread, which would take longer."""
 PIECE_BYTES: Final = 64 * 1024
+_READERS: Final = ThreadPoolExecutor(2, thread_name_prefix="local objects")
+"""Threads for repositories of this machine. Those that a disk keeps waiting are missing nowhere else."""
 OK: Final = 200
 _END: Final = b"\r\n\r\n"
 _RESULT: Final = "application/x-git-upload-pack-result"
@@ -46,17 +50,14 @@ _TEXT: Final = bytes((*b"\t\n\f\r", *range(0x20, 0x7F), *range(0x80, 0x100)))
 _HOST_URL: Final = re.compile(r"https?://[^/?#@]+(/[!-~]+)")
 
 
-async def fetch_small(
-    request: JobRequestV1, shas: Sequence[str], *, policy: GitPolicy, scratch: Path
-) -> SmallPack:
+async def fetch_small(request: JobRequestV1, shas: Sequence[str], *, policy: GitPolicy) -> SmallPack:
     """Return the objects of these commits of the request's repository; raises LeftToGit."""
     try:
         async with asyncio.timeout(FETCH_SECONDS):
             fetching.check_protocol(request.repo_url, policy)
             if here := _DIRECTORY_URL.fullmatch(request.repo_url):
-                answer = await _from_directory(here[1], fetch_request(shas), policy, scratch)
-            else:
-                answer = await _from_host(request, fetch_request(shas), policy)
+                return await _from_directory(Path(here[1]), shas)
+            answer = await _from_host(request, fetch_request(shas), policy)
         pack, digest = pack_in(answer), object_format(shas[0])
         if len(pack) <= READ_AT_ONCE_BYTES:
             return _read(pack, digest)
@@ -74,12 +75,16 @@ async def fetch_small(
 
 
 def _read(pack: bytes, digest: str) -> SmallPack:
-    """Read all objects of a pack; raises LeftToGit.
+    """Read all objects of a pack; raises LeftToGit."""
+    return _without_collisions(read_pack(pack, digest), digest)
+
+
+def _without_collisions(read: SmallPack, digest: str) -> SmallPack:
+    """Return what was read; raises LeftToGit when it could hide a collision.
 
     With SHA-1 it has texts and directories alone. Git looks for the traces of collisions in what it fetches, and we do not. All known ways to make one need blocks of
     almost random bytes, which no text has. Directories have some: ids, of objects that must be here.
     """
-    read = read_pack(pack, digest)
     if digest == "sha1" and not all(
         _is_text(each.content) for each in read.objects.values() if each.kind != "tree"
     ):
@@ -95,16 +100,11 @@ def _is_text(content: bytes) -> bool:
     return not content.translate(None, _TEXT)
 
 
-async def _from_directory(path: str, message: bytes, policy: GitPolicy, scratch: Path) -> bytes:
-    """Ask git's own server, as git does for a repository of this machine."""
-    async with fetching.temporary(scratch) as home:
-        git = Git(policy, home / fetching.BARE, home, policy.planning_max_bytes, bare=True)
-        served = await git.run(
-            "upload-pack", "--stateless-rpc", path, input_bytes=message, max_output=MAX_ANSWER_BYTES + 1
-        )
-    if served.returncode != 0 or len(served.stdout) > MAX_ANSWER_BYTES:
-        raise LeftToGit
-    return served.stdout
+async def _from_directory(repository: Path, shas: Sequence[str]) -> SmallPack:
+    """Read a repository of this machine, in a thread: its disk may never answer."""
+    digest = object_format(shas[0])
+    reading = asyncio.get_running_loop().run_in_executor(_READERS, read_commits, repository, shas, digest)
+    return _without_collisions(await reading, digest)
 
 
 async def _from_host(request: JobRequestV1, message: bytes, policy: GitPolicy) -> bytes:
