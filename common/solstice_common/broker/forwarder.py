@@ -100,6 +100,7 @@ class _Result(Enum):
 
     IDLE = "nothing waits"
     FORWARDED = "a group is with the broker"
+    FILLED = "a large group is with the broker"
     FAILED = "some of a group are not"
 
 
@@ -109,7 +110,8 @@ class Forwarder(Generic[Row]):
     `run` publishes until cancelled, or, once `finish` was called, until nothing more can be done.
 
     `noun` says what a row is, for `problem`. The forwarder polls the backlog after `poll_seconds`, in
-    case a notification was lost. With `declare_early`, it declares the topology even while no rows wait.
+    case a notification was lost. Rows may wait `linger_seconds` for others, so that all go in one group. With
+    `declare_early`, it declares the topology even while no rows wait.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class Forwarder(Generic[Row]):
         topology: Topology,
         rng: random.Random,
         poll_seconds: float,
+        linger_seconds: float = 0.0,
         declare_early: bool = False,
     ) -> None:
         self._backlog = backlog
@@ -128,7 +131,7 @@ class Forwarder(Generic[Row]):
         self._broker = broker
         self._topology = topology
         self._rng = rng
-        self._poll_seconds = poll_seconds
+        self._poll_seconds, self._linger_seconds = poll_seconds, linger_seconds
         self._declare_early = declare_early
         self._wake = asyncio.Event()
         self._finishing = False
@@ -158,12 +161,14 @@ class Forwarder(Generic[Row]):
                 except (BrokerError, StoreUnavailable) as error:
                     self._interrupt(error)
                     step = _Result.FAILED
-                if self._finishing and step is not _Result.FORWARDED:
+                if self._finishing and step in {_Result.IDLE, _Result.FAILED}:
                     return
                 if step is _Result.IDLE:
                     await self._woken(self._poll_seconds)
                 elif step is _Result.FAILED:
                     await self._pause(self._retry_seconds())
+                if step is not _Result.FILLED and self._linger_seconds:
+                    await asyncio.sleep(self._linger_seconds)
 
     async def _step(self) -> _Result:
         # These are confirmed but not marked in the store yet: mark them first, or they would be published
@@ -222,7 +227,9 @@ class Forwarder(Generic[Row]):
         else:
             self._failures = 0
         await self._backlog.ended(group, failed)
-        return _Result.FAILED if failed else _Result.FORWARDED
+        if failed:
+            return _Result.FAILED
+        return _Result.FILLED if 2 * len(group) > GROUP else _Result.FORWARDED
 
     def _interrupt(self, error: BrokerError | StoreUnavailable) -> None:
         """Report once that publishing has stopped."""

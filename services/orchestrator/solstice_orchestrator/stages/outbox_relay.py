@@ -23,6 +23,9 @@ log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 5.0
 """For when a notification was lost, or the orchestrator that published so far is gone."""
+LINGER_SECONDS: Final = 0.025
+"""How long a status may wait for others. A push writes four within some 20 ms, and every group takes two writes of the
+store, a publish and an ack."""
 
 
 def message_of(message: OutboxMessage, jobs: Route) -> Message:
@@ -85,6 +88,7 @@ class OutboxRelay(Forwarder[OutboxMessage]):
             topology=topology,
             rng=rng,
             poll_seconds=POLL_SECONDS,
+            linger_seconds=LINGER_SECONDS,
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from solstice_common.broker.forwarder import Forwarder, reason_of
+from solstice_common.broker.forwarder import GROUP, Forwarder, reason_of
 from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.protocol import (
     BrokerHealth,
@@ -102,7 +102,9 @@ class NoWaiting(random.Random):
         return 0.0
 
 
-def forwarder_of(rows: Rows, broker: ScriptedBroker, *, declare_early: bool = False) -> Forwarder[int]:
+def forwarder_of(
+    rows: Rows, broker: ScriptedBroker, *, declare_early: bool = False, linger_seconds: float = 0.0
+) -> Forwarder[int]:
     return Forwarder(
         rows,
         noun="number",
@@ -110,6 +112,7 @@ def forwarder_of(rows: Rows, broker: ScriptedBroker, *, declare_early: bool = Fa
         topology=Topology(exchanges=(), queues=(), bindings=()),
         rng=NoWaiting(),
         poll_seconds=3600,
+        linger_seconds=linger_seconds,
         declare_early=declare_early,
     )
 
@@ -129,6 +132,26 @@ async def test_idle_forwarder_leaves_the_broker_alone_unless_it_declares_early(
     rows, broker = Rows(), ScriptedBroker()
     await run_until(forwarder_of(rows, broker, declare_early=early), lambda: rows.calls > 0)
     assert (broker.ready_calls, broker.declared) == (declared, declared)
+
+
+async def test_rows_wait_a_moment_for_others_and_a_large_group_for_none() -> None:
+    rows, broker = Rows(*range(2 * GROUP)), ScriptedBroker()
+
+    def all_published() -> bool:
+        if len(broker.bodies) == 2 * GROUP and not rows.rows:
+            # The forwarder has been idle, and waits now.
+            rows.rows = [-1]
+            rows.changed.set()
+        elif rows.rows == [-1]:
+            rows.rows = [-1, -2]
+        return not rows.rows
+
+    await run_until(forwarder_of(rows, broker, linger_seconds=0.3), all_published)
+    assert [line for line in rows.story if line.startswith("answered")] == [
+        f"answered {GROUP}",
+        f"answered {GROUP}",
+        "answered 2",
+    ]
 
 
 async def test_each_absence_of_the_broker_is_reported_once_and_so_is_each_return() -> None:
