@@ -40,6 +40,24 @@ ATTEMPTS = {
     "set a bit that gives privileges": "chmod 4755 /bin/id",
 }
 
+EGRESS_ATTEMPTS = {
+    "ask for the machine": "CONNECT 127.0.0.1:{port} HTTP/1.1",
+    "ask for the machine by name": "CONNECT localhost:{port} HTTP/1.1",
+    "ask for the machine in short": "CONNECT 127.1:{port} HTTP/1.1",
+    "ask for the machine as a number": "CONNECT 2130706433:{port} HTTP/1.1",
+    "ask for the machine in hexadecimal": "CONNECT 0x7f.1:{port} HTTP/1.1",
+    "ask for the machine by no address": "CONNECT 0.0.0.0:{port} HTTP/1.1",
+    "ask for the machine by IPv6": "CONNECT [::1]:{port} HTTP/1.1",
+    "ask for the machine by a mapped address": "CONNECT [::ffff:127.0.0.1]:{port} HTTP/1.1",
+    "ask for the machine without a tunnel": "GET http://127.0.0.1:{port}/ HTTP/1.1",
+    "ask for the metadata address": "CONNECT 169.254.169.254:{port} HTTP/1.1",
+    "ask for another port": "CONNECT localhost:22 HTTP/1.1",
+    "name one host and mean another": "CONNECT pypi.org:443@127.0.0.1:{port} HTTP/1.1",
+    "hide a second request in a field": "CONNECT a.invalid:{port} HTTP/1.1\\r\\nX: y\\nCONNECT localhost:{port} HTTP/1.1",
+    "take the proxy for a server": "GET / HTTP/1.1\\r\\nHost: localhost:{port}",
+}
+"""What a job asks of a proxy that allows every host at `port`, where a server of the machine listens."""
+
 
 def tried() -> Iterator[str]:
     """The scripts of steps, one for each attempt."""

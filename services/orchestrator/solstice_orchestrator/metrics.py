@@ -10,6 +10,7 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import JobState
 from solstice_common.telemetry.metrics import MetricsTable, counter, gauge, histogram
 from solstice_orchestrator.domain.jobs import Outcome
+from solstice_orchestrator.processes.egress.egress_facts import EgressResult
 from solstice_orchestrator.queue_times.forecast import ForecastAccuracy, ForecastCheck
 from solstice_orchestrator.queue_times.waits import NO_LAG, WaitingClass, WatermarkLag
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
@@ -105,6 +106,12 @@ class Metrics(MetricsTable):
         "Time from an attempt's checkout until its container or VM is ready, or is given up.",
         labels=("label", "state"),
         buckets=SECONDS,
+    )
+    _egress = counter(
+        "solstice_egress_requests_total",
+        "Requests of untrusted jobs for hosts outside (UNTRUSTED_EGRESS), by what became of them; counted when the attempt ends.",
+        labels=("result",),
+        at_zero=EgressResult,
     )
     _renewals = counter("solstice_lease_renewals_total", "Leases of running attempts that were prolonged.")
     _lost = counter("solstice_leases_lost_total", "Attempts that were no longer ours at their renewal.")
@@ -258,6 +265,8 @@ class Metrics(MetricsTable):
         self._run.labels(label, outcome.state.value).observe(max(0.0, run_seconds))
         if outcome.provisioning_seconds is not None:
             self._provisioning.labels(label, outcome.state.value).observe(outcome.provisioning_seconds)
+        for result, count in outcome.egress:
+            self._egress.labels(result).inc(count)
 
     def started_as_expected(self, check: ForecastCheck) -> None:
         """Record the start of a job with a forecast."""

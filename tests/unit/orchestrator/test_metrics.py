@@ -1,6 +1,7 @@
 """Every fact that is recorded can be read."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,10 @@ def samples(metrics: Metrics, broker: BrokerHealth = CONNECTED) -> set[str]:
         (
             lambda m: m.requests_admitted(3, Priority.HIGH),
             'solstice_requests_total{priority="high",reason="",verdict="admitted"} 3.0',
+        ),
+        (
+            lambda m: m.attempt_finished("linux", replace(FAILED, egress=(("host_refused", 2),)), 1),
+            'solstice_egress_requests_total{result="host_refused"} 2.0',
         ),
         (
             lambda m: m.requests_duplicate(),

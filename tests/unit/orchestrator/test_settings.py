@@ -38,6 +38,14 @@ from solstice_orchestrator.stages.dispatch import POLL_SECONDS
             {"public_url": "https://ci.example:heron"},
             "PUBLIC_URL: must be a URL for browsers, without user and password",
         ),
+        (
+            {"untrusted_egress": "https://pypi.org"},
+            "UNTRUSTED_EGRESS: 'https://pypi.org' is no host with or without a port; write for example pypi.org,*.debian.org:80",
+        ),
+        (
+            {"untrusted_egress_private": "10.1.2.3/16"},
+            "UNTRUSTED_EGRESS_PRIVATE: '10.1.2.3/16' is no network; write for example 10.1.0.0/16",
+        ),
         ({"renew_seconds": 40}, "RENEW_SECONDS must be at most half of LEASE_SECONDS"),
         ({"executor": "magic"}, "EXECUTOR: "),
         ({"orchestrator_port": 70000}, "ORCHESTRATOR_PORT: "),

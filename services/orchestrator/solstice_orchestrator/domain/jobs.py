@@ -235,6 +235,8 @@ class Outcome:
     """The image of its container, with the digest that ran; empty when it had none."""
     provisioning_seconds: float | None = None
     """How long it took until its container or VM was ready, or was given up; None: it had none."""
+    egress: tuple[tuple[str, int], ...] = ()
+    """How many requests to hosts outside had each result (`EgressResult`), where it had a proxy to them."""
 
 
 def run_state(states: Collection[JobState]) -> RunState:

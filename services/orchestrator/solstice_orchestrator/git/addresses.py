@@ -4,12 +4,13 @@ import asyncio
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
-_NAT64: Final = IPv6Network("64:ff9b::/96")
+from solstice_orchestrator.processes.egress.public_addresses import is_public
+
 _PORTS: Final = {"http": 80, "https": 443, "ssh": 22, "git": 9418}
 ALLOW: Final = "GIT_ALLOW_PRIVATE allows it"
 
@@ -26,19 +27,6 @@ class AddressPin:
     """The checked addresses of an http or https host; empty: they need no check."""
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address, and any IPv4 address embedded in it, is on the internet."""
-    if isinstance(address, IPv6Address):
-        carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-        if address in _NAT64 or int(address) < 2**32:
-            carried.append(IPv4Address(int(address) % 2**32))
-        if address.is_site_local or not all(is_public(inner) for inner in carried if inner is not None):
-            return False
-        if address.ipv4_mapped is not None or address in _NAT64:
-            return True
-    return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
 def pin_to(scheme: str, host: str, port: int, addresses: Iterable[str], ssh_command: str) -> AddressPin:

@@ -15,7 +15,7 @@ With `limits`, it checks that a container has the limits in `DIRECTORY/limits`.
 The step's environment are our variables whose names begin with JOB_, without that prefix: the job chooses their names,
 and programs on this machine must not obey them. What only this side knows is written into `DIRECTORY/facts` as JSON:
 `starting` until the container has started, `unstarted` (an exit code) when it did not, `unlimited` when it lacks a limit
-of those in `DIRECTORY/limits`, `gone` when it ended before the step had, and `killed`, the processes in it that the
+of those in `DIRECTORY/limits`, `unproxied` when the proxy of an untrusted job did not start, `gone` when it ended before the step had, and `killed`, the processes in it that the
 kernel has ended for lack of memory. The job can reach neither the directory nor this process.
 """
 
@@ -36,6 +36,8 @@ BREAK_SECONDS: Final = 0.3
 ENDING_SECONDS: Final = 1.0
 """How long a process without a limit may take to end: with version 1, one that ends has left its groups before."""
 GROUPS: Final = Path("/sys/fs/cgroup")
+PROXY_FILE: Final = "egress.json"
+"""The file in DIRECTORY that names the command of a job's proxy: `egress_proxy.py`."""
 SERVICES: Final = Path(__file__).with_name("container_services.py")
 VERDICT: Final = "solstice"
 EXIT_FILE: Final = "exit-file"
@@ -57,7 +59,7 @@ def main(directory: Path, what: str, *words: str) -> int:
     if what == "start":
         _end(directory, 0, starting=True)
         failed = _start(directory, list(words))
-        return _end(directory, 1, unstarted=failed) if failed else _check(directory)
+        return _end(directory, 1, unstarted=failed) if failed else _check(directory) or _open_proxy(directory)
     return _check(directory) if what == "limits" else _run(directory, what, *words)
 
 
@@ -101,14 +103,31 @@ def _run(directory: Path, number: str, script: str) -> int:
 
 def _start(directory: Path, start: list[str]) -> int:
     """Start the container, with its messages in the log; return the exit code."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     with (directory / "control").open("rb", 0) as control, (directory / "verdict").open("wb", 0) as verdict:
-        process = subprocess.Popen(start, stdin=control, stdout=verdict, env=own)
+        process = subprocess.Popen(start, stdin=control, stdout=verdict, env=_own_variables())
         try:
             return process.wait(START_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait() or 1
+
+
+def _open_proxy(directory: Path) -> int:
+    """Start the proxy of a job that has one, and wait until it listens."""
+    if not (directory / PROXY_FILE).exists():
+        return 0
+    command = json.loads((directory / PROXY_FILE).read_text())["command"]
+    # It stays behind, as a child of the supervisor.
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_own_variables()
+    )
+    with process.stdout or contextlib.nullcontext() as ready:
+        is_ready = ready and select.select([ready], [], [], START_SECONDS)[0] and os.read(ready.fileno(), 1)
+    return 0 if is_ready else _end(directory, 1, unproxied=True)
+
+
+def _own_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
 def _code(number: str, script: str) -> str:

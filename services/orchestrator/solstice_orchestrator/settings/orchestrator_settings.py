@@ -24,6 +24,7 @@ from solstice_orchestrator.domain.container_spec import NetworkAccess, PullPolic
 from solstice_orchestrator.domain.image_names import is_image_name
 from solstice_orchestrator.domain.label_map import parse_executors, parse_image_folders
 from solstice_orchestrator.domain.trust import parse_sources
+from solstice_orchestrator.processes.egress.allowed_hosts import parse_hosts, parse_networks
 from solstice_orchestrator.scheduling.capacity import parse_slots
 from solstice_orchestrator.scheduling.caps import parse_caps
 from solstice_orchestrator.scheduling.governor import parse_limits
@@ -45,6 +46,8 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     **dict.fromkeys(("label_start_rates", "repository_start_rates"), parse_rates),
     "governor": parse_limits,
     "v1_trust": parse_sources,
+    "untrusted_egress": parse_hosts,
+    "untrusted_egress_private": parse_networks,
 }
 """What reads a setting, and says what is wrong with it (ValueError)."""
 
@@ -137,7 +140,16 @@ class OrchestratorSettings(
     container_network: NetworkAccess = Field(
         default=NetworkAccess.DEFAULT,
         description="EXECUTOR=podman: network of trusted jobs that name none: none, default (that of podman), or "
-        "services-only. Untrusted jobs have none, or their services only.",
+        "services-only. Untrusted jobs have none, or their services only; see UNTRUSTED_EGRESS.",
+    )
+    untrusted_egress: str = Field(
+        default="",
+        description="EXECUTOR=podman: hosts that untrusted jobs reach, by a proxy alone, with a port or else 443: "
+        "pypi.org,*.debian.org:80. Empty: none.",
+    )
+    untrusted_egress_private: str = Field(
+        default="",
+        description="EXECUTOR=podman: private networks in which hosts of UNTRUSTED_EGRESS may be: 10.1.0.0/16. Empty: none.",
     )
     container_memory_mib: int = Field(
         default=2048,

@@ -6,6 +6,7 @@ from typing import Final
 from solstice_common.messages import Source
 from solstice_orchestrator.domain.container_spec import NetworkAccess
 from solstice_orchestrator.domain.label_map import parse_executors
+from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts, parse_hosts, parse_networks
 from solstice_orchestrator.settings import OrchestratorSettings, split
 from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
 from solstice_orchestrator.worker.executors.containers.images import read_login_rules
@@ -47,6 +48,10 @@ def _container_rules(settings: OrchestratorSettings, v1_trust: frozenset[Source]
         logins=read_login_rules(settings.registry_logins),
         pull=settings.image_pull,
         network=settings.container_network,
+        egress=AllowedHosts(
+            hosts=parse_hosts(settings.untrusted_egress),
+            networks=parse_networks(settings.untrusted_egress_private),
+        ),
         memory_bytes=settings.container_memory_mib * MIB,
         cpus=settings.container_cpus,
         processes=settings.container_processes,

@@ -14,6 +14,7 @@ from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git import addresses
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.git.credentials.git_credentials import GitCredentials
+from solstice_orchestrator.processes.egress.public_addresses import is_public
 from tests.git_memory import git_memory
 from tests.private_forge import TOKEN, PrivateForge
 from tests.servers.certificates import Authority
@@ -169,7 +170,6 @@ def resolved(forge: ForgeOfTwoHosts, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     No resolver knows the names, and 127.0.0.1 counts as public here.
     """
-    is_public = addresses.is_public
 
     def is_public_here(address: IPv4Address | IPv6Address) -> bool:
         return str(address) == "127.0.0.1" or is_public(address)

@@ -15,7 +15,8 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, PullPolicy
 from solstice_orchestrator.domain.jobs import Reason, StepSpec
 from solstice_orchestrator.processes import container_step
-from solstice_orchestrator.processes.supervisor import descendants
+from solstice_orchestrator.processes.egress import egress_proxy
+from solstice_orchestrator.processes.supervisor import descendants, process_ids
 from solstice_orchestrator.worker.executors import process
 from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
@@ -189,8 +190,10 @@ async def test_what_a_killed_orchestrator_leaves_is_gone_after_the_next_start(
     assert peer.stdout is not None
     while b"begun" not in await peer.stdout.readline():
         pass
+    proxy = runs(egress_proxy)
     peer.kill()
     await peer.wait()
+    await wait_until(lambda: proxy not in process_ids())
     left, service = sorted(podman.containers())
     assert service == f"{left}-db"
     assert podman.volumes() != []

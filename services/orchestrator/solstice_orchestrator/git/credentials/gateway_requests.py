@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from solstice_orchestrator.git.credentials.http_heads import body_bytes_of, joined, split_head
+from solstice_orchestrator.processes.egress.message_heads import body_bytes_of, joined, split_head
 
 _REQUEST_LINE: Final = re.compile(r"(GET|POST) (/[^\s?#]*)(?:\?(\S*))? HTTP/1\.1")
 _UP: Final = frozenset(

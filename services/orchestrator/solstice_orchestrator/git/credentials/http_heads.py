@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from solstice_orchestrator.git.credentials.proxy_choice import target_of
+from solstice_orchestrator.processes.egress.message_heads import body_bytes_of, joined, split_head
 
 _REQUEST_LINE: Final = re.compile(r"([A-Z]+) (\S+) HTTP/1\.[01]")
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.[01] (\d{3})(?: |$)")
@@ -102,32 +103,3 @@ def authorization_of(request: ProxyRequest) -> str:
     """The only Proxy-Authorization of a request; empty when there is none, or more than one."""
     values = [value for name, value in request.fields if name.lower() == "proxy-authorization"]
     return values[0] if len(values) == 1 else ""
-
-
-def body_bytes_of(fields: tuple[tuple[str, str], ...]) -> int:
-    """Return the size of a request's body.
-
-    git sends none of unknown size for an empty repository. ValueError for one.
-    """
-    lengths = [value for name, value in fields if name.lower() == "content-length"]
-    if any(name.lower() == "transfer-encoding" for name, _ in fields) or len(lengths) > 1:
-        raise ValueError("no size of the body")
-    if lengths and not (lengths[0].isascii() and lengths[0].isdecimal()):
-        raise ValueError("no size of the body")
-    return int(lengths[0]) if lengths else 0
-
-
-def split_head(head: bytes) -> tuple[str, tuple[tuple[str, str], ...]]:
-    line, *rest = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
-    fields = []
-    for each in rest:
-        name, colon, value = each.partition(":")
-        if not colon or not name or name != name.strip() or any(char in each for char in "\r\n\0"):
-            raise ValueError("no header field")
-        fields.append((name, value.strip(" \t")))
-    return line, tuple(fields)
-
-
-def joined(line: str, fields: "tuple[tuple[str, str], ...] | list[tuple[str, str]]") -> bytes:
-    lines = [line, *(f"{name}: {value}" for name, value in fields), "", ""]
-    return "\r\n".join(lines).encode("latin-1")

@@ -17,7 +17,7 @@ from typing import Final
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.git.addresses import AddressRefused, pinned
 from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
-from solstice_orchestrator.git.credentials.http_heads import body_bytes_of, joined, read_answer, split_head
+from solstice_orchestrator.git.credentials.http_heads import read_answer
 from solstice_orchestrator.git.credentials.lfs_messages import (
     MEDIA_TYPE,
     LfsDownload,
@@ -31,6 +31,7 @@ from solstice_orchestrator.git.credentials.lfs_messages import (
 )
 from solstice_orchestrator.git.credentials.loopback_connections import LoopbackConnections
 from solstice_orchestrator.git.credentials.upstream import HEAD_BYTES, NoConnection, Upstream
+from solstice_orchestrator.processes.egress.message_heads import body_bytes_of, joined, split_head
 
 HEAD_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 30.0

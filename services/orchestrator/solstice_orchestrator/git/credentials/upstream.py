@@ -10,8 +10,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from solstice_common.addresses.system_errors import system_words
 from solstice_common.errors import ConfigurationError
-from solstice_orchestrator.git.credentials.http_heads import ProxyAnswer, joined, read_answer
+from solstice_orchestrator.git.credentials.http_heads import ProxyAnswer, read_answer
 from solstice_orchestrator.git.credentials.proxy_choice import Proxy, proxy_of
+from solstice_orchestrator.processes.egress.message_heads import joined
 
 HEAD_BYTES: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0

@@ -20,13 +20,14 @@ from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.git import fetching
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.credentials.git_credentials import HttpCredential
-from solstice_orchestrator.git.credentials.http_heads import joined, read_answer
+from solstice_orchestrator.git.credentials.http_heads import read_answer
 from solstice_orchestrator.git.credentials.ssh_agent import SshCredential
 from solstice_orchestrator.git.credentials.upstream import NoConnection, Upstream
 from solstice_orchestrator.git.objects.fetch_messages import MAX_ANSWER_BYTES, fetch_request, pack_in
 from solstice_orchestrator.git.objects.local_objects import read_commits
 from solstice_orchestrator.git.objects.pack_file import LeftToGit, SmallPack, read_pack
 from solstice_orchestrator.git.repository import object_format
+from solstice_orchestrator.processes.egress.message_heads import joined
 
 FETCH_SECONDS: Final = 5.0
 """The time limit; then git tries."""

@@ -42,6 +42,8 @@ class ContainerFacts:
     """The seconds that it had to become ready."""
     unclosed: str = ""
     """Why the network of services could not be closed to others."""
+    unproxied: bool = False
+    """Whether the proxy of an untrusted job did not start."""
 
 
 def read_facts(text: str) -> ContainerFacts:
@@ -61,6 +63,7 @@ def read_facts(text: str) -> ContainerFacts:
         died=fields.get("died"),
         unready=fields.get("unready"),
         unclosed=fields.get("unclosed", ""),
+        unproxied=bool(fields.get("unproxied")),
     )
 
 
@@ -125,6 +128,8 @@ def _broken_part(facts: ContainerFacts) -> str:
         return f"the container runtime did not set the limit of {facts.unlimited}{of_service}"
     if facts.unclosed:
         return f"the network of the services could not be closed to others: {facts.unclosed}"
+    if facts.unproxied:
+        return "the proxy to the hosts of UNTRUSTED_EGRESS did not start; its message is in the log"
     return "the start of the container did not end" if facts.starting else ""
 
 

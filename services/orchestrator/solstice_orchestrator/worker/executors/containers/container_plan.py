@@ -15,6 +15,7 @@ from solstice_orchestrator.domain.container_spec import (
 from solstice_orchestrator.domain.image_names import full_name, is_allowed, is_image_name
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted
+from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts
 from solstice_orchestrator.worker.executors.containers.registry_logins import (
     LoginRefused,
     LoginRule,
@@ -37,6 +38,7 @@ LABEL: Final = "solstice.place"
 SERVICE_ADDRESS: Final = "127.0.0.1"
 """The services of a job are in its network."""
 MIB: Final = 1024 * 1024
+NO_EGRESS: Final = AllowedHosts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,9 @@ class ContainerRules:
     """Patterns of full image names."""
     pull: PullPolicy = PullPolicy.MISSING
     network: NetworkAccess = NetworkAccess.DEFAULT
+    """Of trusted jobs that name none."""
+    egress: AllowedHosts = NO_EGRESS
+    """What untrusted jobs may reach, unless they name no network."""
     memory_bytes: int = 2048 * MIB
     """What a job gets, and the most that it may ask for."""
     cpus: float = 2.0
@@ -92,6 +97,8 @@ class ContainerPlan(ImagePlan):
     """The container of one job."""
 
     network: NetworkAccess
+    egress: AllowedHosts | None = None
+    """What it reaches through a proxy, without a network of its own; None: it has no proxy."""
     services: tuple[ServicePlan, ...] = ()
 
 
@@ -115,8 +122,10 @@ def container_plan(execution: Execution, rules: ContainerRules) -> ContainerPlan
             return container
         ready_seconds = each.ready_seconds or rules.ready_seconds
         services.append(ServicePlan(spec=each, container=container, ready_seconds=ready_seconds))
-    # Code of strangers reaches no network; its workflow file cannot change that.
+    # Code of strangers gets no network; its workflow file can only do without the proxy that it has in place of one.
     network = (requested.network or rules.network) if own.is_trusted else NetworkAccess.NONE
+    wants_hosts = requested.network in {None, NetworkAccess.DEFAULT}
+    egress = rules.egress if rules.egress.hosts and wants_hosts and not own.is_trusted else None
     if services and network is NetworkAccess.NONE:
         network = NetworkAccess.SERVICES_ONLY
     return ContainerPlan(
@@ -128,6 +137,7 @@ def container_plan(execution: Execution, rules: ContainerRules) -> ContainerPlan
         cpus=own.cpus,
         processes=own.processes,
         network=network,
+        egress=egress,
         services=tuple(services),
     )
 

@@ -22,6 +22,7 @@ from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import container_step
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import own_group
+from solstice_orchestrator.processes.egress import egress_facts, egress_proxy
 from solstice_orchestrator.worker.executors.containers.container_facts import judged, read_facts
 from solstice_orchestrator.worker.executors.containers.container_groups import (
     ROOT,
@@ -44,6 +45,12 @@ from solstice_orchestrator.worker.executors.containers.container_plan import (
     limits_of,
     refused,
     user_of,
+)
+from solstice_orchestrator.worker.executors.containers.egress_plan import (
+    egress_file,
+    egress_notice,
+    egress_variables,
+    read_counts,
 )
 from solstice_orchestrator.worker.executors.containers.images import Images, index_of
 from solstice_orchestrator.worker.executors.containers.left_containers import BASE, CONTROL, REMOVALS
@@ -185,6 +192,10 @@ class PodmanLauncher:
     ) -> Launch:
         name = container_name(workspace)
         (workspace.root / "limits").write_text(json.dumps(limits_of(plan)), encoding="utf-8")
+        if plan.egress is not None:
+            command = egress_proxy.proxy_command(workspace.root)
+            content = egress_file(plan.egress, workspace.root.name, command, is_root=self.base is None)
+            (workspace.root / egress_facts.FILE).write_text(json.dumps(content), encoding="utf-8")
         workspace.scripts.chmod(0o755)
         step_command = (sys.executable, "-I", "-S", container_step.__file__, str(workspace.root))
         commands = []
@@ -198,17 +209,18 @@ class PodmanLauncher:
             "TMPDIR": TEMPORARY,
             "USER": "ci",
             "LOGNAME": "ci",
+            **egress_variables(plan),
             **variables_of(execution, SOURCE),
         }
 
         outputs = outputs_of(plan, name, workspace)
 
         def judged_by_facts(outcome: Outcome) -> Outcome:
-            file = workspace.root / "facts"
-            facts = read_facts(file.read_text() if file.exists() else "")
+            facts = read_facts(_text_of(workspace.root / "facts"))
             tails = {service: output.tail.decode(errors="replace") for service, output in outputs.items()}
             ended = judged(outcome, facts, plan, tails)
-            return replace(ended, image=image)
+            counts = read_counts(_text_of(workspace.root / egress_facts.COUNTS))
+            return replace(ended, image=image, egress=counts)
 
         return Launch(
             directory=Path("/"),
@@ -220,7 +232,13 @@ class PodmanLauncher:
             prefix=container_step.PREFIX,
             isolates=True,
             services=outputs,
-            notice="\n".join([f"{plan.image} {found.own.digest}", *(each.notice for each in found.services)]),
+            notice="\n".join(
+                [
+                    f"{plan.image} {found.own.digest}",
+                    *(each.notice for each in found.services),
+                    *egress_notice(plan),
+                ]
+            ),
             judged=judged_by_facts,
         )
 
@@ -302,6 +320,10 @@ def _delegated() -> str:
             f"EXECUTOR=podman: without root, the orchestrator needs a control group that belongs to its user, with cpu, "
             f"memory and pids (Delegate=yes of systemd); its own is {group}: {error.strerror or error}"
         ) from None
+
+
+def _text_of(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
 
 
 def _references(file: str, environ: Mapping[str, str]) -> References:

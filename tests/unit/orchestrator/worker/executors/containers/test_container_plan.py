@@ -8,6 +8,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess
 from solstice_orchestrator.domain.image_names import full_name, is_allowed, is_image_name
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts, parse_hosts
 from solstice_orchestrator.worker.executors.containers.container_facts import judged, read_facts
 from solstice_orchestrator.worker.executors.containers.container_plan import (
     MIB,
@@ -166,3 +167,21 @@ def test_what_ends_before_the_first_step_is_the_worlds_failure_also_when_nothing
     assert isinstance(plan, ContainerPlan)
     outcome = judged(replace(UNBEGUN, exit_code=code), read_facts(facts), plan)
     assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.PROVISION_FAILED)
+
+
+def test_strangers_alone_get_a_proxy_in_place_of_a_network_unless_they_want_none() -> None:
+    rules = replace(RULES, egress=AllowedHosts(hosts=parse_hosts("pypi.org")))
+
+    def proxied(network: NetworkAccess | None, *, trusted: bool = False) -> tuple[NetworkAccess, bool]:
+        plan = planned(ContainerSpec(image="a", network=network), rules, trusted=trusted)
+        assert isinstance(plan, ContainerPlan)
+        return plan.network, plan.egress is not None
+
+    assert proxied(None) == proxied(NetworkAccess.DEFAULT) == (NetworkAccess.NONE, True)
+    assert proxied(NetworkAccess.NONE) == proxied(NetworkAccess.SERVICES_ONLY) == (NetworkAccess.NONE, False)
+    assert proxied(None, trusted=True) == (NetworkAccess.DEFAULT, False)
+    plan = planned(ContainerSpec(image="a"), trusted=False)
+    assert isinstance(plan, ContainerPlan)
+    assert plan.egress is None
+    # Without root it is the same: a job without a network has no slirp4netns.
+    assert "none" in arguments(planned(ContainerSpec(image="a"), rules, trusted=False), user=None)
