@@ -47,11 +47,13 @@ from solstice_orchestrator.settings import OrchestratorSettings
 from tests.architecture_tables import PACKAGES, contracts_table, modules_table, rooms_table
 from tests.database_tables import SCHEMAS, differences_table, schema_tables
 from tests.markdown import table
+from tests.retention_table import retention_table
 from tests.step_response import step_response_table
 
 ROOT: Final = Path(__file__).parent.parent
 ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
 CONFIGURATION: Final = ROOT / "docs" / "configuration.md"
+BACKUPS: Final = ROOT / "docs" / "operations" / "backups.md"
 DEAD_LETTERS: Final = ROOT / "docs" / "operations" / "dead-letters.md"
 CAPACITY: Final = ROOT / "docs" / "operations" / "capacity.md"
 TRACES: Final = ROOT / "docs" / "operations" / "traces.md"
@@ -203,6 +205,7 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
         "database-postgresql": differences_table,
         **{f"database-{name}": functools.partial(schema_tables, name) for name in SCHEMAS},
     },
+    BACKUPS: {"retention": retention_table},
     REFERENCE / "metrics.md": {
         "forge-metrics": lambda: metrics_table(solstice_forge.metrics),
         "orchestrator-metrics": lambda: metrics_table(solstice_orchestrator.metrics),

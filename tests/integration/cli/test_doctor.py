@@ -151,6 +151,20 @@ class TestDatabase:
         assert [each.level for each in visit.values()] == [Level.WARNING, Level.WARNING, Level.OK], visit
         assert "database" in visit[Check.CLOCK].detail
 
+    async def test_a_wrong_password_of_postgresql_is_named_and_not_shown(
+        self, postgresql_database: ScratchDatabase
+    ) -> None:
+        parts = urlsplit(postgresql_database.url)
+        wrong = postgresql_database.url.replace(
+            f"{parts.username}:{parts.password}@", f"{parts.username}:hunter2@"
+        )
+        visit = await all_found([Check.DATABASE, Check.INBOX], database_url=wrong, forge_inbox_url=wrong)
+        for each in visit.values():
+            assert each.level is Level.FAILURE, visit
+            assert "password authentication failed" in each.detail
+            assert "user, password" in each.remedy
+            assert "hunter2" not in str(each)
+
     async def test_a_wrong_name_and_a_server_that_is_gone_are_failures(
         self, postgresql_database: ScratchDatabase
     ) -> None:
