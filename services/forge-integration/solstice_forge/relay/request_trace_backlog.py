@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from solstice_common.broker.protocol import Message
 from solstice_common.topology import Route
@@ -15,6 +16,10 @@ from solstice_forge.relay.publication import TRACE_HEADER
 from solstice_forge.relay.request_spans import request_spans
 
 
+MOST_SENT: Final = 10_000
+"""How many sent requests without a confirm have their time noted: a broker may refuse some for ever."""
+
+
 class PublishClock:
     """When the relay sent requests that are traced, and when the broker confirmed them."""
 
@@ -24,10 +29,15 @@ class PublishClock:
         self._confirmed: dict[int, PublishTimes] = {}
 
     def sending(self, row_id: int, message: Message) -> None:
-        """Note that a message is sent now; of several attempts the first counts."""
+        """Note that a message is sent now; of several attempts the first counts.
+
+        Of very many without a confirm, the oldest are forgotten, and have no spans.
+        """
         trace = read_traceparent(str(message.headers.get(TRACE_HEADER, "")))
         if trace is not None and trace.sampled:
             self._sent.setdefault(row_id, self._clock())
+            if len(self._sent) > MOST_SENT:
+                del self._sent[next(iter(self._sent))]
 
     def confirmed(self, rows: Iterable[PendingRequest]) -> None:
         """Note that the broker has confirmed these now."""

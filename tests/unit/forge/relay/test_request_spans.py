@@ -13,7 +13,7 @@ from solstice_forge.inbox.protocol import PendingRequest
 from solstice_forge.inbox.traced_requests import PublishTimes, TracedRequest
 from solstice_forge.relay.publication import publication
 from solstice_forge.relay.request_spans import request_spans
-from solstice_forge.relay.request_trace_backlog import PublishClock
+from solstice_forge.relay.request_trace_backlog import MOST_SENT, PublishClock
 from tests.builders import job_cancel, job_request
 from tests.span_table import type_of, undeclared
 
@@ -130,6 +130,16 @@ def test_the_relay_notes_the_first_sending_and_the_confirm() -> None:
     assert noted == PublishTimes(row_id=1, request_id=row.request_id, sent_at=1.0, confirmed_at=3.0)
     clock.recorded([1])
     assert clock.times([1]) == []
+
+
+def test_requests_that_no_broker_confirms_do_not_fill_the_memory() -> None:
+    clock = PublishClock(lambda: 1.0)
+    message = publication(body(), ROUTE, attempt=1)
+    for row_id in range(MOST_SENT + 1):
+        clock.sending(row_id, message)
+    rows = [pending(body(), row_id) for row_id in (0, 1, MOST_SENT)]
+    clock.confirmed(rows)
+    assert [noted.row_id for noted in clock.times([0, 1, MOST_SENT])] == [1, MOST_SENT]
 
 
 def test_the_relay_notes_nothing_of_what_is_not_sampled() -> None:
