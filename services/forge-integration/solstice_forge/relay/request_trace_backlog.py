@@ -15,7 +15,6 @@ from solstice_forge.inbox.traced_requests import PublishTimes, RequestTraces
 from solstice_forge.relay.publication import TRACE_HEADER
 from solstice_forge.relay.request_spans import request_spans
 
-
 MOST_SENT: Final = 10_000
 """How many sent requests without a confirm have their time noted: a broker may refuse some for ever."""
 
