@@ -16,7 +16,7 @@ from solstice_forge.relay.publication import TRACE_HEADER
 from solstice_forge.relay.request_spans import request_spans
 
 MOST_SENT: Final = 10_000
-"""How many sent requests without a confirm have their time noted: a broker may refuse some for ever."""
+"""How many sent requests without a confirm have their time noted: a broker may always refuse some."""
 
 
 class PublishClock:
