@@ -11,16 +11,18 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from solstice_orchestrator.domain.container_spec import ContainerSpec
 from solstice_orchestrator.domain.jobs import Outcome
+from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts, parse_hosts
 from solstice_orchestrator.worker.executors.containers import podman_launcher
 from solstice_orchestrator.worker.executors.containers.container_facts import judged
 from tests.builders import job_request
-from tests.container_jobs import container_jobs
+from tests.container_jobs import RULES, container_jobs
 from tests.escapes import tried
 from tests.integration.orchestrator.worker.guest_enclosures import RESULT, print_ends
 from tests.servers.podman import IMAGE, QUICK_RUNTIME, configured_store
@@ -41,6 +43,12 @@ while [ $(( ${EPOCHREALTIME/./} - begun )) -lt 800000 ]; do :; done
 echo elapsed $(( ${EPOCHREALTIME/./} - begun ))
 echo used $(( $(used usage_usec) - before ))
 echo throttled $(used nr_throttled)
+"""
+REACHES = """
+exec 3<>/dev/tcp/127.0.0.1/3128
+printf 'CONNECT other.example:443 HTTP/1.1\\r\\n\\r\\n' >&3
+read -r status <&3
+echo "proxy $status"
 """
 FORKS = """
 sh -c 'for i in $(seq 500); do sleep 1000 & done' || echo refused $?
@@ -98,12 +106,13 @@ async def _run(archive: str) -> None:
         # Root's is there.
         store.run("import", "--quiet", archive, IMAGE)
     moments["image"] = time.monotonic()
-    async with container_jobs(store, home / "jobs", request=job_request()) as jobs:
+    rules = replace(RULES, egress=AllowedHosts(hosts=parse_hosts("pypi.org")))
+    async with container_jobs(store, home / "jobs", rules, request=job_request(trusted=False)) as jobs:
         moments["executor"] = time.monotonic()
         # Root's attempts to leave are tested on the machine itself.
         leaves = ["\n".join(tried())] if os.geteuid() else []
         outcome = await jobs.outcome_of(
-            *(LIMITS, *leaves, FORKS, GROWS),
+            *(LIMITS, REACHES, *leaves, FORKS, GROWS),
             checkout=None,
             container=ContainerSpec(image=IMAGE, cpus=CPUS),
             timeout_seconds=SECONDS,

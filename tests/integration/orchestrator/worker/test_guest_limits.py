@@ -125,6 +125,8 @@ def test_memory_processes_and_processors_of_a_job_are_limited_with_control_group
         assert "64 MiB" in facts["detail"]
         assert facts["left"] == []
         assert f"limits {MEMORY} 0 {PROCESSES} {CPUS * 100_000:.0f} 100000\n" in facts["text"]
+        # A stranger's: its proxy is in its network, with the rights of this user alone.
+        assert "proxy HTTP/1.1 403 Forbidden" in facts["text"]
         used = numbers(facts["text"])
         assert used["throttled"] > 0
         # Its share, and what one period of 0.1 s may add.
