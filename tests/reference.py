@@ -48,6 +48,7 @@ from tests.architecture_tables import PACKAGES, contracts_table, modules_table, 
 from tests.database_tables import SCHEMAS, differences_table, schema_tables
 from tests.markdown import table
 from tests.retention_table import retention_table
+from tests.start_response import start_response_table
 from tests.step_response import step_response_table
 
 ROOT: Final = Path(__file__).parent.parent
@@ -198,7 +199,7 @@ PAGES: Final[Mapping[Path, Mapping[str, Callable[[], str]]]] = {
         "enqueue": lambda: settings_table(EnqueueSettings, BrokerSettings, ClientSettings),
     },
     TRACES: {"spans": spans_table},
-    CAPACITY: {"step-response": step_response_table},
+    CAPACITY: {"step-response": step_response_table, "start-response": start_response_table},
     DEAD_LETTERS: {"dead-letter-reasons": reasons_table},
     REFERENCE / "brokers.md": {"capabilities": capabilities_table},
     REFERENCE / "database.md": {

@@ -188,6 +188,10 @@ class Metrics(MetricsTable):
         labels=("resource",),
         at_zero=Resource,
     )
+    _starts_at_once = gauge(
+        "solstice_starts_at_once",
+        "Jobs that this worker checks out at once now: what slots and GOVERNOR allow, or less by START_SECONDS.",
+    )
     _backlog = gauge(
         "solstice_backlog",
         "Runs to plan and jobs that wait, counted up to MAX_BACKLOG; 0 where there is no such limit.",
@@ -291,6 +295,10 @@ class Metrics(MetricsTable):
         self._slots.set(at_once)
         for resource in Resource:
             self._refusing.labels(resource.value).set(resource is refuses)
+
+    def starts_at_once(self, most: int) -> None:
+        """Record how many jobs the worker may check out at once."""
+        self._starts_at_once.set(most)
 
     def backlog(self, count: int, *, limit: int, paused: bool) -> None:
         """Record the backlog of the store, its limit, and whether intake is paused for it."""

@@ -161,6 +161,7 @@ def governor_of(
         starting=starting,
         metrics=metrics,
         patience_seconds=settings.governor_patience_seconds,
+        start_seconds=settings.start_seconds,
     )
 
 

@@ -31,6 +31,7 @@ from solstice_orchestrator.scheduling.governor import parse_limits
 from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
+from solstice_orchestrator.settings.flow_settings import FlowSettings
 from solstice_orchestrator.settings.retry_settings import RetrySettings
 from solstice_orchestrator.settings.store_settings import StoreSettings
 from solstice_orchestrator.superseding.policy import SupersedeRule
@@ -68,6 +69,7 @@ def split(text: str) -> tuple[str, ...]:
 class OrchestratorSettings(
     StoreSettings,
     RetrySettings,
+    FlowSettings,
     BrokerSettings,
     VerifySettings,
     AccessSettings,
@@ -305,18 +307,6 @@ class OrchestratorSettings(
         default=True,
         description="Whether a worker halves the jobs it takes at once after infrastructure failures, or under load, and "
         "takes one more every 10 s after that.",
-    )
-    max_backlog: int = Field(
-        default=100_000,
-        ge=0,
-        description="With so many runs to plan and jobs that wait, requests stay in the queue until a fifth is done; "
-        "0: all are taken.",
-    )
-    intake_seconds: float = Field(
-        default=0.0,
-        ge=0,
-        description="Requests stay in the queue, too, once the runs and jobs that wait would take so long at the present speed of "
-        "all workers; never above MAX_BACKLOG, and 100 always wait here. 0: MAX_BACKLOG alone decides.",
     )
     supersede: SupersedeRule = Field(
         default=SupersedeRule.RUNNING,

@@ -189,6 +189,8 @@ class Dispatch:
         claims: Sequence[Claim] = ()
         if limit > 0:
             claims = await self._store.claim(self._registration.worker_id, left.slots, limit)
+            if self._governor is not None:
+                self._governor.jobs_wait = len(claims) >= limit
         for claim in claims:
             await self._start(claim)
         self._lacks_slots = len(claims) >= limit or 0 in self._free(total).slots.values()

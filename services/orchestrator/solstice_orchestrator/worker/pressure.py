@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
@@ -29,28 +30,45 @@ from solstice_orchestrator.scheduling.governor import (
     startable,
 )
 from solstice_orchestrator.scheduling.quarantine import proves_able
+from solstice_orchestrator.scheduling.start_window import (
+    StartWindow,
+    TimedCheckout,
+    after_checkout,
+    full_window,
+)
 from solstice_orchestrator.scheduling.workers import WorkerPressure
 
 log = structlog.get_logger(__name__)
 
 READING_SECONDS: Final = 1.0
 """How long a reading of the sensors is used."""
+FULL_SECONDS: Final = 5.0
+"""How long a window of starts is full before people are told."""
 
 
 class StartingJobs:
-    """Counts the attempts in setup; an executor enters it for each checkout."""
+    """Counts and times the attempts in setup; an executor calls it for each checkout."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.count = 0
         self.on_begun: Callable[[], None] = _do_nothing
         """Called when a setup has ended, with or without success."""
+        self.on_timed: Callable[[float, int, bool], None] = _note_nothing
+        """Called before that, with its seconds, how many were in setup with it, and whether it succeeded."""
+        self._clock = clock
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Count one until the block is left."""
+        begun, succeeded = self._clock(), False
         self.count += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.count -= 1
-        self.on_begun()
+        try:
+            yield
+            succeeded = True
+        finally:
+            self.on_timed(self._clock() - begun, self.count, succeeded)
+            self.count -= 1
+            self.on_begun()
 
 
 class Governor:
@@ -66,10 +84,14 @@ class Governor:
         starting: StartingJobs,
         metrics: Metrics,
         patience_seconds: float = 0.0,
+        start_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """`patience_seconds`: under load, one job may start after so long without one; 0: none may."""
+        """`patience_seconds`: under load, one job may start after so long without one; 0: none may.
+
+        `start_seconds`: how long a checkout may take before fewer are made at once; 0: any time.
+        """
         self._limit = limit
         self._limits = limits
         self._adaptive = adaptive
@@ -88,6 +110,14 @@ class Governor:
         """When the last reading was an overload; None: it was not."""
         self._slots_logged = limit
         self._jitter = jitter
+        self._start_seconds = start_seconds
+        self._start_window = StartWindow()
+        self.jobs_wait = False
+        """Whether the last claim left jobs waiting; set by what claims."""
+        self._full_since: float | None = None
+        """Since when the window of starts has let no job start."""
+        if start_seconds:
+            starting.on_timed = self._checked_out
         self._machine_failures = 0
         """Consecutive failures; those during one pause count as one."""
         self._machine_until = 0.0
@@ -142,7 +172,7 @@ class Governor:
                 resource=Resource.MACHINE, detail=f"its machine is sick: {self._machine_detail}"
             )
         else:
-            refused = refusal(self._limits, self._reading, self._starting.count)
+            refused = refusal(self._limits, self._reading, self._starting.count) or self._full_window(now)
         if refused is not None and is_trouble(refused):
             self._shrink(refused.resource.value)
             self._window = while_trouble_lasts(
@@ -155,6 +185,7 @@ class Governor:
         at_once = slots(self._window, self._limit, now)
         self._log_slots(at_once)
         self._metrics.governed(at_once, None if refused is None else refused.resource)
+        self._metrics.starts_at_once(self._most_starts)
         return WorkerPressure(
             shrunk_to=at_once if at_once < self._limit else None,
             refuses=None if refused is None else refused.resource,
@@ -172,7 +203,43 @@ class Governor:
             return int(out_of_patience(self._refused, waited, self._patience_seconds))
         if self._machine_failures:
             return max(0, 1 - self._starting.count)
+        if self._start_seconds:
+            return max(0, self._most_starts - self._starting.count)
         return startable(self._limits, self._reading.processors, self._starting.count)
+
+    @property
+    def _start_ceiling(self) -> int:
+        """How many checkouts the machine's limits and the slots allow at once."""
+        allowed = startable(self._limits, self._reading.processors, 0)
+        return max(1, self._limit if allowed is None else min(self._limit, allowed))
+
+    @property
+    def _most_starts(self) -> int:
+        """How many checkouts may be made at once now."""
+        ceiling = self._start_ceiling
+        return min(ceiling, self._start_window.at_once) if self._start_seconds else ceiling
+
+    def _checked_out(self, seconds: float, at_once: int, succeeded: bool) -> None:  # noqa: FBT001  a callback
+        self._start_window = after_checkout(
+            self._start_window,
+            TimedCheckout(seconds=seconds, at_once=at_once, succeeded=succeeded, jobs_wait=self.jobs_wait),
+            target_seconds=self._start_seconds,
+            most=self._start_ceiling,
+            now=self._clock(),
+        )
+
+    def _full_window(self, now: float) -> StartRefusal | None:
+        """Return the refusal once the window has been full for a while.
+
+        A window that is full for a moment is the rule while jobs wait, and needs no record in the store.
+        """
+        if not self._start_seconds or self._starting.count < self._most_starts:
+            self._full_since = None
+            return None
+        self._full_since = now if self._full_since is None else self._full_since
+        if now - self._full_since < FULL_SECONDS:
+            return None
+        return full_window(self._start_window, self._starting.count, self._start_seconds)
 
     def _shrink(self, cause: str) -> None:
         if not self._adaptive:
@@ -199,4 +266,8 @@ class Governor:
 
 
 def _do_nothing() -> None:
+    pass
+
+
+def _note_nothing(_seconds: float, _at_once: int, _succeeded: bool) -> None:  # noqa: FBT001  a callback
     pass

@@ -257,6 +257,30 @@ async def test_a_worker_under_pressure_reports_that_it_takes_less_and_recovers(
         await executions.until(lambda: len(executions.running) == 3)
 
 
+async def test_the_governor_learns_whether_more_jobs_wait(
+    store: FailingStore, executions: ManualExecutions
+) -> None:
+    governor = Governor(
+        limit=4,
+        limits=MachineLimits(),
+        adaptive=True,
+        read=SensorReading,
+        starting=StartingJobs(),
+        metrics=Metrics(),
+        start_seconds=2.0,
+    )
+    await store.register(worker_record(WORKER, capacity=capacity({"linux": 4}, 0)))
+    for name in "ab":
+        await planned(store, job("true", name=name), planner="planner")
+    async with dispatching(store, executions, slots={"linux": 4}, governor=governor) as dispatch:
+        await executions.until(lambda: sorted(executions.running) == ["a"])
+        assert governor.jobs_wait, "one more may be there: no more than one was asked for"
+        dispatch.wake()
+        await executions.until(lambda: sorted(executions.running) == ["a", "b"])
+        dispatch.wake()
+        await wait_until(lambda: not governor.jobs_wait)
+
+
 async def test_a_machine_that_others_keep_busy_starts_a_job_at_last_and_shows_its_present_load(
     store: FailingStore, executions: ManualExecutions, clock: ManualClock
 ) -> None:

@@ -1,6 +1,7 @@
 """A worker under pressure, with scripted sensors; and what real sensors measure."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,7 +19,7 @@ from solstice_orchestrator.scheduling.governor import (
 )
 from solstice_orchestrator.scheduling.workers import WorkerPressure
 from solstice_orchestrator.worker import sensors
-from solstice_orchestrator.worker.pressure import READING_SECONDS, Governor, StartingJobs
+from solstice_orchestrator.worker.pressure import FULL_SECONDS, READING_SECONDS, Governor, StartingJobs
 from tests.executor_harness import NEEDS_DISKS, mounted_disk
 from tests.stores import FAILED, PROVISION_ERRORED, ManualClock
 
@@ -28,9 +29,10 @@ LIMITS = MachineLimits(load=2.5, disk=5.0, memory=5.0, starting=2.0)
 class Machine:
     """A governed worker of eight slots on a machine with one processor."""
 
-    def __init__(self, *, adaptive: bool = True) -> None:
+    def __init__(self, *, adaptive: bool = True, start_seconds: float = 0.0) -> None:
         self.reading = SensorReading(load=0.1, disk_free=50.0, memory_available=50.0)
-        self.clock, self.metrics, self.starting = ManualClock(), Metrics(), StartingJobs()
+        self.clock, self.metrics = ManualClock(), Metrics()
+        self.starting = StartingJobs(self.clock)
         self.governor = Governor(
             limit=8,
             limits=LIMITS,
@@ -39,6 +41,7 @@ class Machine:
             starting=self.starting,
             metrics=self.metrics,
             patience_seconds=300.0,
+            start_seconds=start_seconds,
             clock=self.clock,
         )
 
@@ -161,11 +164,50 @@ def test_a_reading_is_good_for_a_while() -> None:
 def test_too_many_checkouts_refuse_until_one_has_begun() -> None:
     machine, begun = Machine(), list[int]()
     machine.starting.on_begun = lambda: begun.append(machine.starting.count)
-    with machine.starting, machine.starting:
+    with machine.starting(), machine.starting():
         assert machine.current().refuses is Resource.STARTING
         assert machine.governor.startable == 0
     assert begun == [1, 0]
     assert machine.current().refuses is None
+
+
+def test_checkouts_at_once_follow_their_time_while_jobs_wait_up_to_the_governors_limit() -> None:
+    machine = Machine(start_seconds=2.0)
+    machine.current()
+    assert (machine.governor.startable, machine.gauges()["solstice_starts_at_once"]) == (1, 1)
+    with machine.starting():
+        assert machine.governor.startable == 0
+    assert machine.governor.startable == 1, "no job waited"
+    machine.governor.jobs_wait = True
+    for _ in range(9):
+        with machine.starting(), machine.starting():
+            machine.clock.forward(1.9)
+    machine.current()
+    assert machine.gauges()["solstice_starts_at_once"] == 2, "as many as GOVERNOR allows"
+    with machine.starting():
+        machine.clock.forward(2.1)
+    assert machine.governor.startable == 1
+
+
+def test_a_window_that_stays_full_is_told_and_one_that_is_full_for_a_moment_is_not() -> None:
+    machine = Machine(start_seconds=2.0)
+    with machine.starting():
+        assert machine.current().refuses is None
+        assert machine.governor.startable == 0
+        machine.clock.forward(FULL_SECONDS)
+        pressure = machine.current()
+        assert pressure.refuses is Resource.STARTING
+        assert "at most 2 s (START_SECONDS)" in pressure.refusal
+    assert machine.current().refuses is None
+
+
+def test_a_checkout_that_fails_is_timed_and_no_longer_counted() -> None:
+    machine = Machine(start_seconds=2.0)
+    machine.governor.jobs_wait = True
+    with suppress(OSError), machine.starting():
+        raise OSError
+    assert machine.starting.count == 0
+    assert machine.governor.startable == 1, "a quick failure is no success"
 
 
 def test_failures_of_the_world_shrink_and_those_of_jobs_do_not() -> None:

@@ -37,7 +37,7 @@ def make_executor(
     no_output_seconds: float = 0.0,
     disk_reserve_bytes: int = 0,
     disk_limit_bytes: int = 0,
-    starting: AbstractContextManager[None] | None = None,
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
     hosts: GitHosts | None = None,
     launcher: Launcher | None = None,
     planned: PlannedCommits | None = None,
@@ -53,7 +53,7 @@ def make_executor(
         checkout=SourceCheckout(
             git=git,
             scratch=workspaces.scratch,
-            starting=starting or nullcontext(),
+            starting=starting,
             hosts=hosts or GitHosts(),
             objects=ObjectCache(workspaces.scratch / "objects", git.cache_max_bytes),
             small_checkouts=SmallCheckouts(git.cache_max_bytes),

@@ -1,6 +1,7 @@
 """Check out the commit of an attempt."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +35,8 @@ class SourceCheckout:
     git: GitPolicy
     scratch: Path
     """The directory for temporary files."""
-    starting: AbstractContextManager[None] = field(default_factory=nullcontext)
-    """Entered for the time of each checkout, by any number at once."""
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Called for each checkout, and entered for its time."""
     hosts: GitHosts = field(default_factory=GitHosts)
     """The circuit breakers of git hosts."""
     objects: ObjectCache | None = None
@@ -50,9 +51,10 @@ class SourceCheckout:
     ) -> Outcome | None:
         """Check out the commit; return an outcome when that ends the attempt, else None."""
         spec = execution.spec.checkout
-        if spec is None:
-            return None
-        with self.starting:
+        with self.starting():
+            # Also without a checkout, because its end lets the worker claim the next job.
+            if spec is None:
+                return None
             return await self._check_out(execution, spec, workspace, log, stop)
 
     async def _check_out(
