@@ -17,7 +17,10 @@ from tests.servers.podman import IMAGE, PodmanStore
 SECRET = "heron-otter-7731"
 WORKFLOW = f"""
 defaults network=default {{ image "{IMAGE}" }}
-job "look" {{ step run="cat /proc/net/dev; env; echo it ends" }}
+job "look" {{
+    step run="cat /proc/net/dev; env; echo it ends"
+    step run=#"exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT 10.9.0.1:443 HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3"#
+}}
 job "take" {{ secret "DEPLOY_KEY"; step run="echo never" }}
 """
 
@@ -50,13 +53,20 @@ async def test_strangers_run_in_containers_by_the_operators_word_without_network
         process.terminate()
         assert await asyncio.to_thread(process.ended) == 0
     assert await store.jobs(limit=10) == []
-    with orchestrator(shared_files, **settings, UNTRUSTED_RUNS="isolated") as process:
+    allowed = {"UNTRUSTED_EGRESS": "*", "UNTRUSTED_EGRESS_PRIVATE": "10.1.0.0/16"}
+    with orchestrator(shared_files, **settings, UNTRUSTED_RUNS="isolated", **allowed) as process:
         await publish_requests(shared_files, commit, trusted=False)
         jobs = {job.name: job for job in await wait_for_jobs(store, all_ended)}
         path = f"jobs/{jobs['look'].job_id}"
         async with httpx2.AsyncClient(base_url=process.url) as client:
             shown = (await client.get(f"/api/v1/{path}/attempts")).json()["attempts"][0]["image"]
             page = (await client.get(f"/{path}")).text
+
+            async def is_counted() -> bool:
+                metrics = (await client.get("/metrics")).text
+                return 'solstice_egress_requests_total{result="address_refused"} 1.0' in metrics
+
+            await wait_until_true("the refusal is counted", is_counted)
     assert (jobs["look"].state, jobs["take"].reason) == (JobState.SUCCEEDED, Reason.SECRET_MISSING)
     digest = podman.run("image", "inspect", "--format", "{{.Digest}}", IMAGE).strip()
     assert shown == f"{IMAGE}@{digest}"
