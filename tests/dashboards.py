@@ -265,6 +265,17 @@ DASHBOARDS: Final = (
                 queries={"{{instance}}": rate("solstice_worker_quarantines_total", "instance")},
             ),
             Panel(
+                title="Jobs checked out at once, at most",
+                about="GOVERNOR's `starting` and the slots, or less by START_SECONDS.",
+                queries={"{{instance}}": "solstice_starts_at_once"},
+            ),
+            Panel(
+                title="Requests of strangers' jobs for hosts outside",
+                about="UNTRUSTED_EGRESS, by result; counted when an attempt ends.",
+                unit="ops",
+                queries={"{{result}}": rate("solstice_egress_requests_total", "result")},
+            ),
+            Panel(
                 title="Processor of the orchestrators",
                 unit="percentunit",
                 queries={
