@@ -25,6 +25,8 @@ class HostChoice:
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self.hosts: Final = tuple(hosts)
+        self.reasons: dict[Host, str] = {}
+        """Why hosts failed last, for whichever link that was."""
         self._number = 0
 
     @property
@@ -43,25 +45,30 @@ class HostRound:
 
     def __init__(self, choice: HostChoice) -> None:
         self._choice = choice
-        self._reasons: dict[Host, str] = {}
+        self._tried: set[Host] = set()
+        """Those of this round."""
         self.is_over = False
         """Whether every host was tried, so that it is time for a pause."""
 
     def failed(self, host: Host, why: str) -> str:
-        """Note why a host failed; returns the reasons of this round."""
+        """Note why a host failed; returns the newest reason of each host."""
         if self.is_over:
-            self.begin()
+            self._tried.clear()
         # Another link may have switched to the next host: a host that fails twice ends the round as well.
-        self.is_over = host in self._reasons or len(self._reasons) + 1 == len(self._choice.hosts)
-        self._reasons[host] = why
+        self.is_over = host in self._tried or len(self._tried) + 1 == len(self._choice.hosts)
+        self._tried.add(host)
+        # Of hosts whose turn has not come in this round, an earlier reason: as far as we know, they still fail.
+        reasons = self._choice.reasons
+        reasons[host] = why
         self._choice.leave(host)
         if len(self._choice.hosts) == 1:
             return why
-        return "; ".join(f"{each}: {reason}" for each, reason in self._reasons.items())
+        return "; ".join(f"{each}: {reasons[each]}" for each in self._choice.hosts if each in reasons)
 
     def begin(self) -> None:
         """Forget the failed hosts."""
-        self._reasons.clear()
+        self._tried.clear()
+        self._choice.reasons.clear()
         self.is_over = False
 
 

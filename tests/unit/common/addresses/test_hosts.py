@@ -42,6 +42,15 @@ def test_round_ends_after_every_host_and_begins_again() -> None:
     assert not tried.is_over
 
 
+def test_every_host_is_named_in_the_midst_of_a_later_round_and_after_one_of_another_link() -> None:
+    choice = HostChoice([A, B])
+    one, two = HostRound(choice), HostRound(choice)
+    one.failed(A, "refused")
+    assert two.failed(B, "timeout") == "a:1: refused; b:2: timeout"
+    assert one.failed(A, "closed") == "a:1: closed; b:2: timeout"
+    assert one.failed(B, "refused") == "a:1: closed; b:2: refused"
+
+
 def test_one_host_is_not_repeated_in_its_reason() -> None:
     tried = HostRound(choice := HostChoice([A]))
     assert tried.failed(choice.current, "refused") == "refused"
