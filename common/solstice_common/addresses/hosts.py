@@ -26,7 +26,7 @@ class HostChoice:
     def __init__(self, hosts: Sequence[Host]) -> None:
         self.hosts: Final = tuple(hosts)
         self.reasons: dict[Host, str] = {}
-        """Why hosts failed last, for whichever link that was."""
+        """Why each host failed last, for any of the links."""
         self._number = 0
 
     @property
