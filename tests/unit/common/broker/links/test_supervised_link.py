@@ -140,7 +140,8 @@ async def test_every_host_is_tried_before_a_pause_and_each_says_why(
     assert server.dialled == [FIRST, SECOND] * 3
     # No pause before the second host, and one after each whole round.
     assert [pause > 0 for pause in pauses] == [False, True, False, True, False]
-    assert link.detail == "one:1: refused"
+    # In the third round, too, the second is named: by then it had refused twice.
+    assert link.detail == "one:1: refused; two:2: refused"
 
 
 async def test_a_mistake_of_ours_costs_one_connection_and_is_logged(
