@@ -102,7 +102,7 @@ def read() -> RunningUp | None:
     None when none runs, or it is not ready yet.
     """
     state = state_directory()
-    if not _is_locked(state / LOCK_NAME):
+    if not is_locked(state / LOCK_NAME):
         return None
     try:
         return RunningUp(**orjson.loads((state / FILE_NAME).read_bytes()))
@@ -110,7 +110,8 @@ def read() -> RunningUp | None:
         return None
 
 
-def _is_locked(lock: Path) -> bool:
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds the lock of this file; no file is no lock."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

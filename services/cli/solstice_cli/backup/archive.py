@@ -22,7 +22,11 @@ BLOCK: Final = 1 << 20
 FAST: Final = 1
 """The level of compression: bodies and statuses are compressed already."""
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, KeyError, RuntimeError)
-"""Errors of the library for a file that is cut off or was changed."""
+"""Errors of the library for a file that is cut off or was changed.
+
+A changed head of a member may name a compression it lacks (NotImplementedError) or encryption (RuntimeError); KeyError
+is a member that is not there.
+"""
 
 Report = Callable[[int], None]
 """Called with the number of bytes that were handled."""

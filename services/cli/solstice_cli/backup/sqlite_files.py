@@ -4,7 +4,6 @@ Source: sqlite.org/backup.html, sqlite.org/isolation.html (a read transaction se
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import sqlite3
@@ -16,6 +15,7 @@ from typing import BinaryIO, Final
 
 from solstice_cli.backup.archive import BLOCK
 from solstice_cli.backup.errors import FileDamaged
+from solstice_common.cli.running_up import is_locked
 from solstice_common.errors import StoreUnavailable
 from solstice_common.runtime.private_paths import OWNER_ONLY, make_private_directory
 
@@ -135,12 +135,12 @@ def holds(target: Path, sha256: str) -> bool:
 def user_of(target: Path) -> str | None:
     """Return a lock or FIFO that shows a process which uses the database."""
     for end in (".relay", ".reporter"):
-        if _is_locked(lock := target.with_name(target.name + end)):
+        if is_locked(lock := target.with_name(target.name + end)):
             return str(lock)
     owners = target.with_name(f"{target.name}.owners")
     with suppress(OSError):
         for lock in owners.iterdir():
-            if lock.suffix == ".lock" and _is_locked(lock):
+            if lock.suffix == ".lock" and is_locked(lock):
                 return str(lock)
     for end in (".notify", ".changes", ".schedule-changes"):
         with suppress(OSError):
@@ -208,20 +208,6 @@ def _refuse_damage(connection: sqlite3.Connection, path: Path) -> None:
     problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if problem != "ok":
         raise FileDamaged(f"the database {path} is damaged ({problem}): restore an older backup of it")
-
-
-def _is_locked(lock: Path) -> bool:
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _has_reader(fifo: Path) -> bool:
