@@ -70,7 +70,7 @@ Measure = Callable[[RabbitMQServer, bool], Awaitable[Figures]]
 
 ON_ANY_BROKER: Final[Mapping[str, Callable[[BenchServer, bool], Awaitable[Figures]]]] = {
     "publish": lambda server, quick: publishing.measure(
-        server, count=2_000 if quick else round_of(server), rounds=1 if quick else 5
+        server, count=2_000 if quick else round_of(server), rounds=1 if quick else 9
     ),
     "consume": lambda server, quick: consuming.measure(
         server, count=2_000 if quick else round_of(server), rounds=1 if quick else 5

@@ -49,10 +49,10 @@ def _compared(*, rounds: int) -> tuple[Comparison, list[str]]:
     return comparison, found
 
 
-def test_rounds_alternate_after_an_uncounted_one_of_each() -> None:
+def test_rounds_alternate_who_goes_first_after_an_uncounted_one_of_each() -> None:
     comparison, found = _compared(rounds=2)
     assert [each.partition(":")[0] for each in found] == [
-        "ours -1", "plain -1", "ours 0", "plain 0", "ours 1", "plain 1",
+        "ours -1", "plain -1", "plain 0", "ours 0", "ours 1", "plain 1",
     ]  # fmt: skip
     assert (comparison.ours, comparison.yardstick, comparison.ratio) == ([2.0, 2.0], [1.0, 1.0], 2.0)
 

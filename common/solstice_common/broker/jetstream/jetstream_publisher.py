@@ -66,7 +66,7 @@ class JetStreamPublisher:
             timeout_seconds=confirm_timeout_seconds, why_overdue=self._why_overdue
         )
         self._unanswered = 0
-        # Unlike that of any process within DEDUPE_SECONDS: 64 random bits. Each message has it twice.
+        # Unlike that of any process within DEDUPE_SECONDS: 64 random bits. Each message has it.
         self._prefix = secrets.token_hex(8)
         self._number = 0
         self._ids: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -130,8 +130,9 @@ class JetStreamPublisher:
             return 0
         record = pending.message
         self._number += 1
+        is_in_its_header = record.repeat_key is not None and not record.is_repeat
         try:
-            header = record.header(f"{self._prefix}-{self._number}")
+            header = record.header(None if is_in_its_header else f"{self._prefix}-{self._number}")
         except (TypeError, ValueError) as error:
             pending.settle(Published(PublishStatus.REJECTED, f"NATS cannot carry it: {error}"))
             return 0

@@ -45,7 +45,7 @@ from solstice_common.broker.jetstream.nats_connection import (
     described,
     open_connection,
 )
-from solstice_common.broker.jetstream.nats_records import META_HEADER, header_bytes
+from solstice_common.broker.jetstream.nats_records import META_HEADER, header_bytes, without_known
 from solstice_common.broker.protocol import Published, PublishStatus
 from solstice_common.errors import BrokerUnavailable
 
@@ -239,7 +239,7 @@ class JetStreamDeadLetterQueue:
         outcomes: list[Published | None] = []
         requests = []
         for dead_letter in dead_letters:
-            header = json.dumps(meta_of_dead_letter(dead_letter), separators=(",", ":"))
+            header = json.dumps(without_known(meta_of_dead_letter(dead_letter)), separators=(",", ":"))
             limit = self._connection.client.max_payload
             if why := too_large(header_bytes(header), len(dead_letter.body), limit):
                 outcomes.append(Published(PublishStatus.REJECTED, why))

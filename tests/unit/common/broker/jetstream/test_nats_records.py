@@ -19,6 +19,7 @@ from solstice_common.broker.jetstream.nats_records import (
     read_meta,
     record_of,
     text_of,
+    without_known,
 )
 from solstice_common.broker.protocol import Message
 
@@ -52,6 +53,43 @@ def test_header_says_what_json_says_of_any_headers(headers: dict[str, str | int 
     assert value.isascii()
     sent = {name: each for name, each in headers.items() if not name.startswith("x-death")}
     assert json.loads(value).get("headers", {}) == sent
+
+
+def test_header_leaves_out_what_the_reader_knows() -> None:
+    message = Message(exchange="e", routing_key="t", body=b"", type="t", app_id="a")
+    header = record_of(message).header(None)
+    assert {"message_id", "content_type", "routing_key"}.isdisjoint(json.loads(header))
+    meta = read_meta({"Solstice-Meta": header, "Nats-Msg-Id": "id-7"})
+    assert (meta["message_id"], meta["content_type"], meta["routing_key"]) == (
+        "id-7",
+        "application/json",
+        "t",
+    )
+    other = Message(exchange="e", routing_key="k", body=b"", type="t", content_type="text/plain")
+    meta = json.loads(record_of(other).header(None))
+    assert (meta["content_type"], meta["routing_key"]) == ("text/plain", "k")
+
+
+PROPERTIES = st.sampled_from(["t", "application/json", "text/plain", ""])
+
+
+@given(
+    st.fixed_dictionaries(
+        {"exchange": PROPERTIES},
+        optional=dict.fromkeys(("type", "content_type", "routing_key", "app_id"), PROPERTIES),
+    )
+)
+def test_properties_without_those_known_are_read_as_they_were(meta: dict[str, str]) -> None:
+    written = json.dumps(without_known(meta))
+    read = read_meta({"Solstice-Meta": written})
+    assert {name: value for name, value in read.items() if value is not None} == meta
+
+
+def test_message_id_of_the_properties_goes_before_the_servers() -> None:
+    meta = read_meta({"Solstice-Meta": '{"message_id":"fresh"}', "Nats-Msg-Id": "of the first attempt"})
+    assert meta["message_id"] == "fresh"
+    assert read_meta({"Nats-Msg-Id": "foreign"}) == {"message_id": "foreign"}
+    assert read_meta({"Solstice-Meta": "[", "Nats-Msg-Id": "foreign"}) == {"message_id": "foreign"}
 
 
 @pytest.mark.parametrize("value", [b"bytes", object()])
@@ -182,8 +220,9 @@ def nested(depth: int) -> str:
 def test_what_is_nested_too_deep_is_absent_and_all_else_is_read(depth: int) -> None:
     value = f'{{"type": "t", "k": {nested(depth)}, "headers": {{"l": {nested(depth)}, "m": 1}}}}'
     meta = read_meta({"Solstice-Meta": value})
+    known = {"content_type": "application/json", "routing_key": "t"}
     # Deeper than Python reads JSON, nothing is left of it.
-    assert meta == ({} if depth == 30_000 else {"type": "t", "headers": {"m": 1}})
+    assert meta == ({} if depth == 30_000 else {**known, "type": "t", "headers": {"m": 1}})
 
 
 def test_header_that_is_not_utf_8_says_nothing() -> None:
@@ -228,6 +267,7 @@ PIECES = [
         b"=?utf-8?b?////?=",
         b"Solstice-Meta",
         b"Solstice-Meta: {}",
+        b"Nats-Msg-Id: id-1",
         b"404 x",
     ),
     *(b'{"type":"t"}', b'{"headers":{"k":"\xc3\xbc"}}', b'{"headers":{"k":"\xff"}}', b"\xff", b"Name"),
