@@ -106,7 +106,7 @@ def test_of_two_modules_of_one_name_each_is_tried_by_the_test_in_its_room() -> N
 
 def test_a_module_that_no_unit_test_imports_is_tried_by_those_of_its_package_that_reach_it() -> None:
     assert "tests/unit/orchestrator/workflow/test_reader.py" in files_of_tests(
-        ["solstice_orchestrator.workflow.matrix"]
+        ["solstice_orchestrator.workflow.env_node"]
     )
 
 

@@ -10,7 +10,13 @@ from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, Checkout
 from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
 from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
-from solstice_orchestrator.workflow.matrix import NO_MATRIX, MatrixCombination, combinations
+from solstice_orchestrator.workflow.matrix import (
+    NO_MATRIX,
+    PARALLEL,
+    MatrixCombination,
+    combinations,
+    in_parts,
+)
 from solstice_orchestrator.workflow.service_node import ServiceNode, read_services, with_services
 from solstice_orchestrator.workflow.shape import (
     MAX_LINE,
@@ -102,7 +108,7 @@ class JobDraft:
             retries=next((each for each in (own.retries, rest.retries) if each is not None), 0),
             no_output_seconds=own.no_output_seconds or rest.no_output_seconds,
             concurrency=self.concurrency,
-            matrix=self.combination.values,
+            matrix=self.combination.shown,
             secrets=self.secrets,
             checkout=(self.checkout or defaults.checkout).spec(defaults.checkout),
             container=with_services(
@@ -134,9 +140,14 @@ def read_defaults(node: KdlNode) -> JobDefaults:
 
 
 def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
-    """Read a `job` node: one draft, or one for every combination of its matrix."""
+    """Read a `job` node: one draft, or several.
+
+    There is one for every combination of its matrix and each of its parallel jobs.
+    """
     matrix = next((child for child in node.children if child.name == "matrix"), None)
-    return [_job(node, combination) for combination in (combinations(matrix) if matrix else [NO_MATRIX])]
+    parallel = next((item.value for item in node.properties if item.name == PARALLEL), None)
+    each = combinations(matrix) if matrix else [NO_MATRIX]
+    return [_job(node, combination) for combination in (in_parts(parallel, each) if parallel else each)]
 
 
 def read_concurrency(node: KdlNode, combination: MatrixCombination = NO_MATRIX) -> Concurrency:
@@ -160,7 +171,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         raise node.arguments[0].position.problem(
             f"the name of a job and the values of its matrix have at most {MAX_NAME} characters together"
         )
-    values = properties(node, (*_LIMITS, *SIZES, "if"))
+    values = properties(node, (*_LIMITS, *SIZES, "if", PARALLEL))
     container = read_container(node, values, combination.fill)
     env: Mapping[str, str] = MappingProxyType({})
     needs: list[tuple[str, SourcePosition]] = []

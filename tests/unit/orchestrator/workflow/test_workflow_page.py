@@ -42,10 +42,20 @@ def test_the_complete_example_shows_every_node() -> None:
 
 
 def test_the_matrix_becomes_the_jobs_that_the_page_names() -> None:
-    (example,) = [text for text in EXAMPLES if "matrix {" in text]
-    names = [job.name for job in parse(example)]
+    whole, chosen = [text for text in EXAMPLES if "matrix {" in text]
+    names = [job.name for job in parse(whole)]
     assert len(names) == 5
     assert all(f"`{name}`" in PAGE for name in names)
+    assert [job.name for job in parse(chosen)] == [
+        *("test-linux-3.11", "test-linux-3.12", "test-illumos-3.12", "test-linux-3.14"),
+    ]
+
+
+def test_parallel_jobs_have_the_names_and_variables_of_the_page() -> None:
+    (example,) = [text for text in EXAMPLES if "parallel=" in text]
+    first, *_, last = parse(example)
+    assert f"`{first.name}` to `{last.name}`" in PAGE
+    assert all(f"${name}" in example for name in first.env)
 
 
 @pytest.mark.parametrize(("text", "message"), list(zip(WRONG, MESSAGES, strict=True)))
