@@ -17,6 +17,7 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
+from solstice_cli.backup.archive import ArchiveReader
 from solstice_cli.backup.errors import BackupDamaged, FileDamaged, RestoreRefused
 from solstice_cli.backup.making import make_backup
 from solstice_cli.backup.parts import BackupPart, DatabaseName
@@ -192,6 +193,15 @@ class TestDamage:
             other.writestr("manifest.json", '{"format": 2}')
         with pytest.raises(BackupDamaged, match="cannot read its manifest"):
             await restored(filled.moved("after"), changed)
+
+    @pytest.mark.parametrize("error", [KeyError("column"), RuntimeError("of the database"), EOFError("of another")])
+    async def test_an_error_of_the_code_that_restores_is_not_called_damage(
+        self, backup: Path, error: Exception
+    ) -> None:
+        with pytest.raises(type(error)) as raised, ArchiveReader.open(backup) as archive:
+            for _ in archive.blocks(archive.manifest.databases[0].members[0]):
+                raise error
+        assert raised.value is error
 
     async def _refused(self, filled: SetUp, backup: Path) -> None:
         after = filled.moved("after")

@@ -7,7 +7,7 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, Final
 
@@ -82,12 +82,12 @@ class ArchiveReader:
     @contextmanager
     def open(cls, path: Path) -> Iterator["ArchiveReader"]:
         """Open it and read its manifest. Raises BackupDamaged and OSError."""
-        with path.open("rb") as file:
-            try:
-                with zipfile.ZipFile(file) as archive:
-                    yield cls(path, archive, _manifest(path, archive))
-            except _DAMAGE as error:
-                raise BackupDamaged(path, f"it was cut off or changed ({error})") from error
+        with ExitStack() as opened:
+            file = opened.enter_context(path.open("rb"))
+            with _reading(path):
+                archive = opened.enter_context(zipfile.ZipFile(file))
+                manifest = _manifest(path, archive)
+            yield cls(path, archive, manifest)
 
     def verify(self, report: Report) -> None:
         """Read every member and compare its digest; BackupDamaged when one differs."""
@@ -99,8 +99,10 @@ class ArchiveReader:
     def blocks(self, member: ArchiveMember) -> Iterator[bytes]:
         """Yield the bytes of a member; BackupDamaged when they are others."""
         digest, size = hashlib.sha256(), 0
-        with self._archive.open(member.name) as file:
-            while block := file.read(BLOCK):
+        with ExitStack() as opened:
+            with _reading(self._path):
+                file = opened.enter_context(self._archive.open(member.name))
+            while block := self._block(file):
                 size += len(block)
                 if size > member.size:
                     break
@@ -108,6 +110,22 @@ class ArchiveReader:
                 yield block
         if size != member.size or digest.hexdigest() != member.sha256:
             raise BackupDamaged(self._path, f"{member.name} is not what its manifest says")
+
+    def _block(self, file: IO[bytes]) -> bytes:
+        with _reading(self._path):
+            return file.read(BLOCK)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise the library's errors as damage of the file.
+
+    Only reading stands inside: a KeyError of what uses the content says nothing about the file.
+    """
+    try:
+        yield
+    except _DAMAGE as error:
+        raise BackupDamaged(path, f"it was cut off or changed ({error})") from error
 
 
 def _manifest(path: Path, archive: zipfile.ZipFile) -> BackupManifest:
