@@ -44,7 +44,7 @@ RETENTION: Final[Mapping[str, Mapping[str, str]]] = {
         "sweep_cursor": FIXED,
         "reconcile_cursor": FIXED,
         "reconcile_kinds": "stays: one row for each repository and kind of event",
-        "reconcile_heads": "stays: one row for each ref that was ever pushed, some 200 bytes",
+        "reconcile_heads": "when two comparisons do not find the branch or pull request on the forge",
         "reconcile_hooks": FIXED,
         "reconcile_resends": "after 30 days",
         "reconcile_rounds": FIXED,

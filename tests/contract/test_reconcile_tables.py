@@ -132,6 +132,30 @@ async def test_older_news_of_a_head_change_nothing(tables: ReconcileState) -> No
     assert known.compared == {"push"}
 
 
+async def test_heads_that_nothing_compares_are_not_stored(inbox: InboxStore, tables: ReconcileState) -> None:
+    await inbox.keep(replace(delivery("a", source="github"), request=request(SHA)))
+    await inbox.keep(replace(delivery("b"), request=request(SHA, ref="refs/tags/v1")))
+    await inbox.keep(replace(delivery("c"), request=request(SHA)))
+    # As an earlier version left it.
+    await tables.remember("github", "river/otter", "push", {"refs/heads/old": SHA}, NOON)
+    await tables.learn(NOON + SETTLED_SECONDS, [], nothing, headless=["github"])
+    for repository in ("harbour/lighthouse", "river/otter"):
+        assert not (await tables.known("github", repository)).heads
+    assert "push" in (await tables.known("github", "harbour/lighthouse")).kinds
+    assert (await tables.known("forgejo", "harbour/lighthouse")).heads == {"refs/heads/main": SHA}
+
+
+async def test_forgotten_heads_are_those_without_news(tables: ReconcileState) -> None:
+    heads = {"refs/heads/main": SHA, "refs/heads/gone": SHA, "refs/heads/again": SHA}
+    for repository in ("river/otter", "river/heron"):
+        await tables.remember("acme", repository, "push", heads, NOON)
+    await tables.remember("acme", "river/otter", "push", {"refs/heads/again": OTHER}, NOON + 10)
+    await tables.forget_heads("acme", "river/otter", ["refs/heads/gone", "refs/heads/again"], NOON + 10)
+    known = await tables.known("acme", "river/otter")
+    assert known.heads == {"refs/heads/main": SHA, "refs/heads/again": OTHER}
+    assert (await tables.known("acme", "river/heron")).heads == heads
+
+
 async def test_what_was_asked_for_again_is_counted_and_forgotten(tables: ReconcileState) -> None:
     await tables.note_resend("acme", "guid", NOON)
     await tables.note_resend("acme", "guid", NOON + 5)

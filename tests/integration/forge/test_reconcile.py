@@ -377,6 +377,39 @@ async def test_nothing_is_built_of_what_was_there_before_we_looked(inbox_url: st
         assert second.baseline == 0
 
 
+async def test_branches_that_are_gone_are_forgotten_and_new_ones_are_built(inbox_url: str) -> None:
+    async with reconcile_setup(Source.FORGEJO, inbox_url) as setup:
+        for number, name in enumerate(("main", "feature", "other"), start=1):
+            await setup.arrives(number, ref=f"refs/heads/{name}")
+            setup.forge.refs[OTTER, f"refs/heads/{name}"] = sha(number)
+
+        async def known() -> set[str]:
+            heads = (await setup.inbox.reconcile_state.known("acme", OTTER)).heads
+            return {ref.removeprefix("refs/heads/") for ref in heads}
+
+        reconciler = setup.reconciler()
+        await reconciler.compare("acme")
+        # One is missed on the pages of one comparison, the other is deleted.
+        missed = setup.forge.refs.pop((OTTER, "refs/heads/other"))
+        del setup.forge.refs[OTTER, "refs/heads/feature"]
+        await reconciler.compare("acme")
+        assert await known() == {"main", "feature", "other"}
+        setup.forge.refs[OTTER, "refs/heads/other"] = missed
+        await reconciler.compare("acme")
+        assert await known() == {"main", "other"}
+        # It comes again: with the commit that was built, and with another one.
+        setup.forge.refs[OTTER, "refs/heads/feature"] = sha(2)
+        assert await reconciler.compare("acme", dry_run=True)
+        report = await reconciler.compare("acme")
+        assert report is not None
+        assert report.made == ()
+        setup.forge.refs[OTTER, "refs/heads/feature"] = sha(4)
+        report = await reconciler.compare("acme")
+        assert report is not None
+        assert [(each.ref, each.decision) for each in report.made] == [("refs/heads/feature", "accepted")]
+        assert len(await setup.requests()) == 4
+
+
 async def test_pull_requests_are_compared_where_one_was_ever_delivered(inbox_url: str) -> None:
     async with reconcile_setup(Source.FORGEJO, inbox_url, Rule(name="r", repositories=(OTTER,))) as setup:
         setup.forge.changes[OTTER, 6] = Change(sha=sha(6))

@@ -77,10 +77,13 @@ class ReconcileState(Protocol):
         """Return every source that was ever compared."""
         ...
 
-    async def learn(self, now: float, unbuilt: Collection[str], read: "HeadReader") -> None:
+    async def learn(
+        self, now: float, unbuilt: Collection[str], read: "HeadReader", *, headless: Collection[str] = ()
+    ) -> None:
         """Read new deliveries since the last call, and store where their refs point.
 
-        Of deliveries ignored for a reason in `unbuilt`, `read` finds the ref.
+        Of deliveries ignored for a reason in `unbuilt`, `read` finds the ref. Heads of `headless` sources are never
+        compared: none is stored, and older ones are removed. Neither are tags.
         """
         ...
 
@@ -96,6 +99,10 @@ class ReconcileState(Protocol):
         self, source: str, repository: str, kind: str, heads: Mapping[str, str], at: float
     ) -> None:
         """Store the compared heads of that kind."""
+        ...
+
+    async def forget_heads(self, source: str, repository: str, refs: Collection[str], before: float) -> None:
+        """Remove these refs where nothing was heard of them since `before`."""
         ...
 
     async def delivered(self, content_keys: Collection[str]) -> frozenset[str]:

@@ -31,6 +31,8 @@ SETTLED_SECONDS: Final = 30.0
 
 A number is given before its delivery is committed.
 """
+TAGS: Final = "refs/tags/"
+"""Refs that are never compared."""
 RESENDS_REMEMBERED_SECONDS: Final = 30 * 86_400.0
 """How long requests to send again are remembered; no forge stores deliveries for longer."""
 
@@ -102,7 +104,9 @@ class ReconcileTables:
             for row in rows
         ]
 
-    async def learn(self, now: float, unbuilt: Collection[str], read: HeadReader) -> None:
+    async def learn(
+        self, now: float, unbuilt: Collection[str], read: HeadReader, *, headless: Collection[str] = ()
+    ) -> None:
         (state,) = await self._read("SELECT read_to FROM {reconcile_cursor}")
         read_to = state["read_to"]
         more = True
@@ -115,7 +119,7 @@ class ReconcileTables:
                 READ_AT_ONCE,
                 _json(unbuilt),
             )
-            await self._learn_from(rows, read)
+            await self._learn_from(rows, read, headless)
             settled = list(takewhile(lambda row: row["received_at"] <= now - SETTLED_SECONDS, rows))
             if settled:
                 read_to = settled[-1]["row_id"]
@@ -125,8 +129,10 @@ class ReconcileTables:
         await self._write(
             "DELETE FROM {reconcile_resends} WHERE requested_at < $1", now - RESENDS_REMEMBERED_SECONDS
         )
+        # An earlier version stored them.
+        await self._write("DELETE FROM {reconcile_heads} WHERE source_name IN [$1]", _json(headless))
 
-    async def _learn_from(self, rows: Sequence[Any], read: HeadReader) -> None:
+    async def _learn_from(self, rows: Sequence[Any], read: HeadReader, headless: Collection[str]) -> None:
         kinds: set[tuple[str, str, str]] = set()
         heads: dict[tuple[str, str, str], tuple[str, float]] = {}
         for row in rows:
@@ -137,6 +143,7 @@ class ReconcileTables:
             head = _head_in(row, read)
             if head is not None:
                 kinds.add((source, repository, head.kind))
+            if head is not None and source not in headless and not head.ref.startswith(TAGS):
                 heads[source, repository, head.ref] = (head.commit_sha, row["received_at"])
         for kind in sorted(kinds):
             await self._write(
@@ -196,6 +203,16 @@ class ReconcileTables:
         for start in range(0, len(heads), WRITTEN_AT_ONCE):
             group = heads[start : start + WRITTEN_AT_ONCE]
             await asyncio.gather(*(self._write(statement, *head) for head in group))
+
+    async def forget_heads(self, source: str, repository: str, refs: Collection[str], before: float) -> None:
+        await self._write(
+            "DELETE FROM {reconcile_heads}"
+            " WHERE source_name = $1 AND repo_full_name = $2 AND ref IN [$3] AND known_at < $4",
+            source,
+            repository,
+            _json(refs),
+            before,
+        )
 
     async def delivered(self, content_keys: Collection[str]) -> frozenset[str]:
         rows = await self._read(

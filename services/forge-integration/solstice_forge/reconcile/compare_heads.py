@@ -17,11 +17,13 @@ from solstice_forge.inbox import InboxStore
 from solstice_forge.inbox.reconcile_state import KnownRepository, RefHead
 from solstice_forge.log_events import LogEvent
 from solstice_forge.reconcile.calls import ReconcileSession, Unanswered
+from solstice_forge.reconcile.compare_deliveries import HOOKS
 from solstice_forge.reconcile.missed_heads import (
     ForgeHead,
     HeadVerdict,
     changed,
     delivery_instead,
+    gone_refs,
     head_of,
     judge,
     kinds_of,
@@ -38,6 +40,10 @@ SETTLE_SECONDS: Final = 10.0
 """The wait for a webhook in transit: the forges give up after five seconds."""
 
 
+GoneRefs = dict[tuple[str, str], frozenset[str]]
+"""The refs of each repository and kind that the forge did not have in the last comparison."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedHeads:
     """One repository's heads of one kind, and which of them we missed."""
@@ -47,6 +53,8 @@ class ComparedHeads:
     at: float
     heads: Mapping[str, str]
     missed: Sequence[ForgeHead]
+    is_listed: bool
+    """False where the repository has no pull requests now: what it had may come back."""
 
 
 @dataclass(slots=True)
@@ -59,6 +67,7 @@ class HeadComparison:
     inbox: InboxStore
     session: ReconcileSession
     findings: ReconcileFindings
+    gone: GoneRefs
 
     async def compare(self, repositories: Sequence[str], named: Collection[str]) -> None:
         """Compare each repository; check missed heads once more before storing them."""
@@ -90,17 +99,25 @@ class HeadComparison:
         repository = answer.value
         compared: list[ComparedHeads] = []
         for kind in kinds:
+            is_listed = kind == PUSH or repository.has_changes
             if kind == PUSH:
                 branches = await self.session.all_items(find_branches(name))
                 heads = [pushed(self.source, repository, each, known) for each in branches]
             else:
-                changes = await self.session.all_items(find_changes(name)) if repository.has_changes else []
+                changes = await self.session.all_items(find_changes(name)) if is_listed else []
                 heads = [changed(self.source, repository, each, known) for each in changes]
-            compared.append(await self._compare(name, kind, at, heads, known))
+            compared.append(await self._compare(name, kind, at, heads, known, is_listed=is_listed))
         return compared
 
     async def _compare(
-        self, name: str, kind: str, at: float, forge_heads: Sequence[ForgeHead], known: KnownRepository
+        self,
+        name: str,
+        kind: str,
+        at: float,
+        forge_heads: Sequence[ForgeHead],
+        known: KnownRepository,
+        *,
+        is_listed: bool,
     ) -> ComparedHeads:
         delivered = await self._delivered(forge_heads)
         heads: dict[str, str] = {}
@@ -118,7 +135,9 @@ class HeadComparison:
                     self.findings.baseline += 1
                 case HeadVerdict.MISSED:
                     missed.append(one)
-        return ComparedHeads(repository=name, kind=kind, at=at, heads=heads, missed=missed)
+        return ComparedHeads(
+            repository=name, kind=kind, at=at, heads=heads, missed=missed, is_listed=is_listed
+        )
 
     async def _store_missed(self, compared: ComparedHeads) -> None:
         """Store deliveries for heads that are still missed, and remember the others."""
@@ -133,6 +152,20 @@ class HeadComparison:
             await self.session.tables.remember(
                 self.source.name, compared.repository, compared.kind, moved, compared.at
             )
+            if compared.is_listed:
+                await self._forget_gone(compared, known)
+
+    async def _forget_gone(self, compared: ComparedHeads, known: KnownRepository) -> None:
+        """Forget refs that were gone twice.
+
+        While branches are deleted, one of another page can be missed once. If it were forgotten, the next comparison
+        would build it.
+        """
+        place = (compared.repository, compared.kind)
+        gone = gone_refs(compared.kind, compared.heads, known)
+        if twice := gone & self.gone.get(place, frozenset()):
+            await self.session.tables.forget_heads(self.source.name, compared.repository, twice, compared.at)
+        self.gone[place] = gone - twice
 
     async def _keep_missed(self, repository: str, head: RefHead, forge_head: ForgeHead) -> None:
         await self.session.ensure_claimed()
@@ -184,7 +217,8 @@ async def learn(inbox: InboxStore, sources: Mapping[str, WebhookSource], now: fl
         source = sources.get(source_name)
         return None if source is None else head_of(source.forge.parse(event_name, body))
 
-    await inbox.reconcile_state.learn(now, {reason.value for reason in RULED_OUT}, read)
+    headless = [name for name, source in sources.items() if source.forge.SOURCE in HOOKS]
+    await inbox.reconcile_state.learn(now, {reason.value for reason in RULED_OUT}, read, headless=headless)
 
 
 def _missed_head(repository: str, head: RefHead, *, decision: str, reason: str) -> MissedHead:

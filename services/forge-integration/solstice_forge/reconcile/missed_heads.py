@@ -4,7 +4,7 @@ A missed head becomes the payload of the webhook that should have come, so that 
 content key are those of any other delivery: if the real one comes late, it is a copy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ KEY: Final = "reconcile"
 """The prefix of such a delivery's id: `reconcile:CONTENT KEY`."""
 KINDS: Final = (PUSH, CHANGE_REQUEST)
 """The kinds that are compared: branches and open pull requests, but not tags."""
+CHANGES: Final = "refs/pull/"
 _NO_COMMIT: Final = "0"
 _GLOB_SIGNS: Final = frozenset("*?[")
 
@@ -51,6 +52,15 @@ def judge(head: RefHead, known: KnownRepository, *, delivered: bool) -> HeadVerd
     if here is None and head.kind not in known.compared:
         return HeadVerdict.BASELINE
     return HeadVerdict.MISSED
+
+
+def gone_refs(kind: str, present: Collection[str], known: KnownRepository) -> frozenset[str]:
+    """Return the known refs of that kind that the forge has no longer.
+
+    They are deleted branches, closed pull requests, and tags, which are never compared.
+    """
+    of_kind = {ref for ref in known.heads if ref.startswith(CHANGES) is (kind == CHANGE_REQUEST)}
+    return frozenset(of_kind.difference(present))
 
 
 def named_repositories(rules: Sequence[Rule]) -> frozenset[str]:
@@ -113,7 +123,7 @@ def changed(
     source: WebhookSource, repository: GiteaRepository, change: OpenChange, known: KnownRepository
 ) -> ForgeHead:
     """Return the pull request event that leads to its current head."""
-    is_new = f"refs/pull/{change.number}/head" not in known.heads
+    is_new = f"{CHANGES}{change.number}/head" not in known.heads
     document = {
         "action": "opened" if is_new else "synchronized",
         "number": change.number,

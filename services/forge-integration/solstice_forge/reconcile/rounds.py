@@ -17,7 +17,7 @@ from solstice_forge.log_events import LogEvent
 from solstice_forge.metrics import Metrics
 from solstice_forge.reconcile.calls import ReconcileSession, ReconcileStopped
 from solstice_forge.reconcile.compare_deliveries import HOOKS, DeliveryComparison
-from solstice_forge.reconcile.compare_heads import HeadComparison, learn
+from solstice_forge.reconcile.compare_heads import GoneRefs, HeadComparison, learn
 from solstice_forge.reconcile.missed_heads import named_repositories
 from solstice_forge.reconcile.report import ReconcileFindings, ReconcileProblem, ReconcileReport, sentence
 from solstice_forge.remote.http import Remote
@@ -59,6 +59,8 @@ class Reconciler:
     """Called with what happens, in words for people."""
     _last_progress: dict[str, frozenset[ReconcileProblem]] = field(default_factory=dict)
     """The problems of each source that were logged last."""
+    _gone: dict[str, GoneRefs] = field(default_factory=dict)
+    """Refs that each source's forge did not have in the last comparison of this process."""
 
     async def compare(
         self,
@@ -95,7 +97,12 @@ class Reconciler:
             dialect = HOOKS.get(source.forge.SOURCE)
             if dialect is None:
                 comparison = HeadComparison(
-                    source=source, sources=self.sources, inbox=self.inbox, session=session, findings=findings
+                    source=source,
+                    sources=self.sources,
+                    inbox=self.inbox,
+                    session=session,
+                    findings=findings,
+                    gone=self._gone.setdefault(name, {}),
                 )
                 await comparison.compare(repositories, [repository] if repository else [])
             else:
