@@ -66,7 +66,8 @@ async def test_in_memory_a_push_is_built_and_nothing_of_it_is_written(tmp_path: 
             {"inbox", "broker"},
         ]
         refused = up.solstice("enqueue", "--repo-url", project.folder, check=2).stderr
-        assert "AMQP_URL: memory: is only within the process that opens it" in refused
+        assert f"'solstice up' (process {up.process.pid}) has its broker in its own memory" in refused
+        assert up.api("/runs")["runs"] == [run], "nothing was asked for"
         own = {entry.name for entry in up.home.iterdir()} - {"up.log"}  # that of the test
     assert own == {"up.lock", "up.json", "webhook-secrets.json", "workspaces"}
     with solstice_up(tmp_path / "state", *in_memory) as up:

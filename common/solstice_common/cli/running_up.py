@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.settings import sqlite_path, state_directory
+from solstice_common.settings import is_memory, sqlite_path, state_directory
 
 LOCK_NAME: Final = "up.lock"
 FILE_NAME: Final = "up.json"
@@ -46,12 +46,21 @@ class RunningUp:
     """The file of its sources; empty: every forge, with generated secrets, and no rules."""
 
     def setting(self, name: str) -> str:
-        """Return the value of a setting of `FOUND`. ConfigurationError when its URL has a password."""
+        """Return the value of a setting of `FOUND`.
+
+        ConfigurationError when its URL has a password, or names the memory of that process.
+        """
         value: str | None = getattr(self, FOUND[name])
         if value is None:
             raise ConfigurationError(
                 f"{name.upper()}: 'solstice up' (process {self.pid}) uses a URL with a password, which it writes nowhere: "
                 f"give {name.upper()} here too"
+            )
+        if is_memory(value):
+            part = FOUND[name]
+            raise ConfigurationError(
+                f"{name.upper()}: 'solstice up' (process {self.pid}) has its {part} in its own memory, which no other process "
+                f"can open: start it without --{part} memory:, or ask it over HTTP ('solstice webhook send', the page {self.page})"
             )
         return value
 

@@ -49,3 +49,18 @@ def test_what_is_not_written_is_asked_for_by_name() -> None:
     assert up.setting("forge_inbox_url") == "sqlite:///i"
     with pytest.raises(ConfigurationError, match="AMQP_URL: 'solstice up'"):
         up.setting("amqp_url")
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"), [("amqp_url", "--broker"), ("forge_inbox_url", "--inbox"), ("database_url", "--store")]
+)
+def test_what_is_in_the_memory_of_the_running_one_is_not_opened_here(name: str, flag: str) -> None:
+    up = RunningUp(
+        pid=7, page="http://p", webhooks="http://w", broker="memory:", inbox="memory:", store="memory:"
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"process 7\) has its .* memory.*webhook send.*http://p"
+    ) as raised:
+        up.setting(name)
+    assert f"{name.upper()}: " in str(raised.value)
+    assert f"without {flag} memory:" in str(raised.value)
