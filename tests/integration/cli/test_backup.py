@@ -194,13 +194,19 @@ class TestDamage:
         with pytest.raises(BackupDamaged, match="cannot read its manifest"):
             await restored(filled.moved("after"), changed)
 
-    @pytest.mark.parametrize("error", [KeyError("column"), RuntimeError("of the database"), EOFError("of another")])
+    @pytest.mark.parametrize(
+        "error", [KeyError("column"), RuntimeError("of the database"), EOFError("of another")]
+    )
     async def test_an_error_of_the_code_that_restores_is_not_called_damage(
         self, backup: Path, error: Exception
     ) -> None:
-        with pytest.raises(type(error)) as raised, ArchiveReader.open(backup) as archive:
-            for _ in archive.blocks(archive.manifest.databases[0].members[0]):
-                raise error
+        def restore() -> None:
+            with ArchiveReader.open(backup) as archive:
+                for _ in archive.blocks(archive.manifest.databases[0].members[0]):
+                    raise error
+
+        with pytest.raises(type(error)) as raised:
+            restore()
         assert raised.value is error
 
     async def _refused(self, filled: SetUp, backup: Path) -> None:
