@@ -125,7 +125,7 @@ async def fill_store(store: JobStore, clock: ManualClock, commit: str) -> None:
 
 def asking(name: str, commit: str) -> NewDelivery:
     """A delivery that asks for this."""
-    wanted = request(name, commit)
+    this_request = request(name, commit)
     return NewDelivery(
         source_name="forgejo",
         delivery_id=name,
@@ -137,8 +137,8 @@ def asking(name: str, commit: str) -> NewDelivery:
         reason="push",
         detail="",
         content_key=f"key of {name}",
-        request_id=wanted.request_id,
-        request=wanted.encode(),
+        request_id=this_request.request_id,
+        request=this_request.encode(),
     )
 
 
