@@ -1,5 +1,6 @@
 """Read the nodes `job` and `defaults` into drafts with positions. Pure."""
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -40,6 +41,7 @@ MAX_RETRIES: Final = 5
 MAX_SECRETS: Final = 50
 DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
 
+_DIRECTORY: Final = "working-directory"
 _LIMITS: Final = ("runs-on", "timeout", "no-output-timeout", "retries")
 
 
@@ -171,7 +173,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         raise node.arguments[0].position.problem(
             f"the name of a job and the values of its matrix have at most {MAX_NAME} characters together"
         )
-    values = properties(node, (*_LIMITS, *SIZES, "if", PARALLEL))
+    values = properties(node, (*_LIMITS, *SIZES, "if", PARALLEL, _DIRECTORY))
     container = read_container(node, values, combination.fill)
     env: Mapping[str, str] = MappingProxyType({})
     needs: list[tuple[str, SourcePosition]] = []
@@ -198,7 +200,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
             case "concurrency":
                 concurrency = read_concurrency(child, combination)
             case "step":
-                steps.append(_step(child, len(steps) + 1, combination))
+                steps.append(_step(child, len(steps) + 1, combination, values.get(_DIRECTORY)))
             case _:
                 pass
     if not steps:
@@ -231,10 +233,10 @@ def _properties(values: Mapping[str, KdlValue], combination: MatrixCombination) 
     )
 
 
-def _step(node: KdlNode, number: int, combination: MatrixCombination) -> StepSpec:
+def _step(node: KdlNode, number: int, combination: MatrixCombination, directory: KdlValue | None) -> StepSpec:
     if number > MAX_STEPS:
         raise node.position.problem(f"a job may have {MAX_STEPS} steps, no more")
-    values = properties(node, ("run", "timeout"))
+    values = properties(node, ("run", "timeout", _DIRECTORY))
     if len(node.arguments) > 1:
         raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')
     if "run" not in values:
@@ -255,7 +257,20 @@ def _step(node: KdlNode, number: int, combination: MatrixCombination) -> StepSpe
             secrets.extend(_secrets(child, secrets))
     timeout = duration(values["timeout"]) if "timeout" in values else None
     run = combination.fill(run, values["run"].position)
+    if directory := values.get(_DIRECTORY, directory):
+        # On the first line, so that the shell reports the lines that the file has. The dot keeps CDPATH out.
+        run = f"cd {shlex.quote(f'./{_relative(directory, combination)}')}; {run}"
     return StepSpec(name=name, run=run, env=env, timeout_seconds=timeout, secrets=tuple(secrets))
+
+
+def _relative(value: KdlValue, combination: MatrixCombination) -> str:
+    """Return a directory of the checkout."""
+    path = combination.fill(line(value, _DIRECTORY), value.position)
+    if path.startswith("/") or ".." in path.split("/"):
+        raise value.position.problem(
+            f'{path!r} is no directory of the checkout: write it from there, as {_DIRECTORY}="web/client"'
+        )
+    return path
 
 
 def _needs(node: KdlNode, known: Collection[str]) -> Iterator[tuple[str, SourcePosition]]:
