@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers.apt import apt_can_install, apt_install
+from tests.servers.nats_server import nats_server
 from tests.servers.newer_debian import newer_debian
 from tests.servers.podman import PodmanStore, configured_store
 
@@ -14,7 +15,15 @@ ROOT: Final = Path(__file__).parents[2]
 BASE: Final = "localhost/solstice-debian-13:1"
 RABBITMQ: Final = "localhost/solstice-rabbitmq:4"
 POSTGRESQL: Final = "localhost/solstice-postgresql:17"
-PACKAGES: Final = ("python3", "git", "openssh-client", "rabbitmq-server", "postgresql-17")
+REDIS: Final = "localhost/solstice-redis:8"
+NATS: Final = "localhost/solstice-nats:2"
+PROMETHEUS: Final = "localhost/solstice-prometheus:2"
+PACKAGES: Final = (
+    *("python3", "git", "openssh-client"),
+    *("rabbitmq-server", "postgresql-17", "redis-server", "prometheus"),
+    # Healthchecks of images without one's own program for that.
+    "wget",
+)
 LEFT_OUT: Final = ("var/cache", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 NETWORK: Final = ("netavark", "aardvark-dns")
 """Give the containers of a network names, by which they find each other."""
@@ -35,7 +44,29 @@ RUN mkdir -p $PGDATA && chown postgres:postgres $PGDATA
 USER postgres
 VOLUME /var/lib/postgresql/data
 CMD ["sh", "-e", "/usr/local/bin/docker-entrypoint.sh"]
+
+FROM {BASE} AS redis
+RUN mkdir /data && chown redis:redis /data && rm -rf /etc/redis
+VOLUME /data
+
+FROM {BASE} AS nats
+COPY nats-server /usr/local/bin/nats-server
+
+FROM {BASE} AS prometheus
+RUN mkdir /prometheus && chown 65534:65534 /prometheus && rm -rf /etc/prometheus
+VOLUME /prometheus
+WORKDIR /prometheus
+CMD ["prometheus", "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
 """
+_SERVER_IMAGES: Final = {
+    "rabbitmq": RABBITMQ,
+    "postgresql": POSTGRESQL,
+    "redis": REDIS,
+    "nats": NATS,
+    "prometheus": PROMETHEUS,
+}
+IMAGES: Final = {f"STACK_{name.upper()}_IMAGE": image for name, image in _SERVER_IMAGES.items()}
+"""The variables by which the stack takes these images."""
 _POSTGRESQL: Final = """
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     initdb -U "$POSTGRES_USER" --auth-local=trust --auth-host=scram-sha-256 --pwfile="$POSTGRES_PASSWORD_FILE" --encoding=UTF8 --locale=C
@@ -63,7 +94,7 @@ def stack_store(folder: Path) -> PodmanStore:
 
 
 def make_base(store: PodmanStore) -> None:
-    """Import the Debian with Python, git and both servers; uv is ours."""
+    """Import the Debian with Python, git and the servers; uv is ours."""
     root = newer_debian(*PACKAGES)
     archive = store.folder / "base.tar"
     left_out = [f"--exclude=./{each}/*" for each in (*LEFT_OUT, "proc", "sys", "dev")]
@@ -98,10 +129,11 @@ def make_services(store: PodmanStore, tag: str) -> None:
 
 
 def make_servers(store: PodmanStore) -> None:
-    """Build images that stand in for the official ones of RabbitMQ and PostgreSQL."""
+    """Build images that stand in for the official ones of all servers but Grafana."""
     folder = store.folder / "servers"
     folder.mkdir()
     (folder / "Containerfile").write_text(_SERVERS)
     (folder / "postgresql.sh").write_text(_POSTGRESQL)
-    for name, tag in (("rabbitmq", RABBITMQ), ("postgresql", POSTGRESQL)):
+    shutil.copy2(nats_server(), folder)
+    for name, tag in _SERVER_IMAGES.items():
         store.run("build", "--quiet", "--pull=never", "--target", name, "-t", tag, str(folder))
