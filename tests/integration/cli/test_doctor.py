@@ -4,6 +4,7 @@ import json
 import re
 import socket
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +21,9 @@ from solstice_cli.doctor.findings import Check, Finding, Level
 from solstice_cli.doctor.setup_settings import SetupSettings
 from solstice_cli.main import app
 from solstice_common.cli.options import load_settings
+from solstice_orchestrator.processes.egress import egress_proxy
 from tests.integration.cli.test_narrow import on_a_terminal
+from tests.servers.podman import networks_can_be_made
 from tests.servers.postgresql import ScratchDatabase
 from tests.servers.rabbitmq import Vhost
 from tests.servers.solstice_up import solstice_up
@@ -210,6 +213,31 @@ class TestMachine:
         assert (await found(Check.SECRETS, solstice_tokens=tokens)).level is Level.OK
         secrets = await found(Check.SECRETS, git_credentials=str(tmp_path / "nothing.toml"))
         assert (secrets.level, "GIT_CREDENTIALS" in secrets.detail) == (Level.FAILURE, True)
+
+
+class TestEgress:
+    """As root with the right to networks, as in `test_egress.py`."""
+
+    async def test_a_proxy_that_starts_is_well(self) -> None:
+        if not networks_can_be_made():
+            # Machines of CI give root that right, other containers do not.
+            pytest.skip("not asked for: root may make no networks here, and the proxy needs one")
+        egress = await found(Check.EGRESS, executor="podman", untrusted_egress="pypi.org,*.debian.org")
+        assert (egress.level, "2 hosts" in egress.detail) == (Level.OK, True), egress
+
+    async def test_a_proxy_that_does_not_start_is_a_failure_with_its_message(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program = "import sys; sys.exit('no such user')"
+        monkeypatch.setattr(egress_proxy, "proxy_command", lambda _: (sys.executable, "-c", program))
+        egress = await found(Check.EGRESS, executor_map="linux=podman", untrusted_egress="pypi.org")
+        assert egress.level is Level.FAILURE
+        assert ("no such user" if networks_can_be_made() else "network") in egress.detail
+
+    async def test_hosts_without_containers_have_no_effect(self) -> None:
+        egress = await found(Check.EGRESS, untrusted_egress="pypi.org")
+        assert (egress.level, "no effect" in egress.detail) == (Level.WARNING, True)
+        assert (await found(Check.EGRESS)).level is Level.OK
 
 
 class TestServices:

@@ -46,6 +46,7 @@ from solstice_orchestrator.stages.dispatch import POLL_SECONDS
             {"untrusted_egress_private": "10.1.2.3/16"},
             "UNTRUSTED_EGRESS_PRIVATE: '10.1.2.3/16' is no network; write for example 10.1.0.0/16",
         ),
+        ({"untrusted_egress_mib": -1}, "UNTRUSTED_EGRESS_MIB: "),
         ({"renew_seconds": 40}, "RENEW_SECONDS must be at most half of LEASE_SECONDS"),
         ({"executor": "magic"}, "EXECUTOR: "),
         ({"orchestrator_port": 70000}, "ORCHESTRATOR_PORT: "),

@@ -1,6 +1,8 @@
 """Looks at each part of a set-up, and changes nothing that lasts."""
 
 import asyncio
+import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -28,9 +30,14 @@ from solstice_common.settings import is_memory, is_postgresql, sqlite_path, stat
 from solstice_common.storage.migrations import migrations_of, missing
 from solstice_common.storage.schema_state import applied_schema
 from solstice_common.topology import full_topology
+from solstice_orchestrator.domain.label_map import parse_executors
 from solstice_orchestrator.git.version import git_problem
+from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts, parse_hosts
+from solstice_orchestrator.processes.egress.egress_trial import egress_problem
 from solstice_orchestrator.scheduling.governor import parse_limits
 from solstice_orchestrator.worker import sensors
+from solstice_orchestrator.worker.executors.containers.container_plan import FIRST_USER, USERS
+from solstice_orchestrator.worker.executors.containers.egress_plan import egress_file
 
 NEXT_HOST_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.05
@@ -218,6 +225,28 @@ def _secrets(settings: SetupSettings) -> Finding:
     return findings.of_secrets(unreadable, shared, len(files))
 
 
+async def egress(visit: Examination) -> Finding:
+    settings = visit.settings
+    hosts = parse_hosts(settings.untrusted_egress)
+    if not hosts:
+        return findings.well(Check.EGRESS, "untrusted jobs reach no hosts (UNTRUSTED_EGRESS)")
+    if "podman" not in {settings.executor, *parse_executors(settings.executor_map).values()}:
+        return findings.warning(
+            Check.EGRESS,
+            "UNTRUSTED_EGRESS has no effect: no jobs run in containers of podman",
+            "set EXECUTOR or EXECUTOR_MAP, or leave UNTRUSTED_EGRESS empty",
+        )
+    is_root = os.geteuid() == 0
+    plan = egress_file(AllowedHosts(hosts=hosts), "doctor-0", (), is_root=is_root)
+    problem = await asyncio.to_thread(egress_problem, plan, visit.seconds)
+    return findings.of_egress(len(hosts), problem, _accounts_of_jobs() if is_root else ())
+
+
+def _accounts_of_jobs() -> Sequence[str]:
+    users = range(FIRST_USER, FIRST_USER + 2 * USERS)
+    return [account.pw_name for account in pwd.getpwall() if account.pw_uid in users]
+
+
 async def webhooks(visit: Examination) -> Finding:
     up, settings = running_up.read(), visit.settings
     url = visit.webhook_url.rstrip("/") or (up.webhooks.removesuffix("/webhooks") if up else "")
@@ -323,6 +352,7 @@ PROBES: Final[Mapping[Check, Callable[[Examination], Awaitable[Finding]]]] = {
     Check.DISK: disk,
     Check.FOLDERS: folders,
     Check.SECRETS: secrets,
+    Check.EGRESS: egress,
     Check.WEBHOOKS: webhooks,
     Check.ORCHESTRATOR: orchestrator,
     # What servers have told above is judged last.

@@ -27,6 +27,7 @@ class Check(StrEnum):
     DISK = "disk"
     FOLDERS = "folders"
     SECRETS = "secrets"
+    EGRESS = "egress"
     WEBHOOKS = "webhooks"
     ORCHESTRATOR = "orchestrator"
 
@@ -170,6 +171,23 @@ def of_secrets(unreadable: Sequence[str], shared: Sequence[str], files: int) -> 
             Check.SECRETS, f"other users may read {', '.join(shared)}", f"chmod 600 {' '.join(shared)}"
         )
     return well(Check.SECRETS, f"{quantity(files, 'file')}: read by this user alone")
+
+
+def of_egress(hosts: int, problem: str | None, accounts: Sequence[str]) -> Finding:
+    """Judge the start of the proxy of untrusted jobs; its users may be no accounts."""
+    if problem is not None:
+        return failure(
+            Check.EGRESS,
+            f"the proxy of untrusted jobs does not start: {problem}",
+            "run this as the orchestrator's user; it needs podman's rights: root with all user numbers, or namespaces of users",
+        )
+    if accounts:
+        return warning(
+            Check.EGRESS,
+            f"{', '.join(accounts)}: accounts with numbers that are for jobs and their proxies alone",
+            "give these accounts numbers below a million",
+        )
+    return well(Check.EGRESS, f"the proxy of untrusted jobs to {quantity(hosts, 'host')} starts")
 
 
 def of_readiness(check: Check, where: str, status: int, document: dict[str, object]) -> Finding:

@@ -153,6 +153,11 @@ class OrchestratorSettings(
         default="",
         description="EXECUTOR=podman: private networks in which hosts of UNTRUSTED_EGRESS may be: 10.1.0.0/16. Empty: none.",
     )
+    untrusted_egress_mib: int = Field(
+        default=4096,
+        ge=0,
+        description="EXECUTOR=podman: how much an untrusted job and the hosts of UNTRUSTED_EGRESS may send each other in an attempt. 0: no limit.",
+    )
     container_memory_mib: int = Field(
         default=2048,
         ge=8,

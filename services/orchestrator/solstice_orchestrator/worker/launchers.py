@@ -51,6 +51,7 @@ def _container_rules(settings: OrchestratorSettings, v1_trust: frozenset[Source]
         egress=AllowedHosts(
             hosts=parse_hosts(settings.untrusted_egress),
             networks=parse_networks(settings.untrusted_egress_private),
+            most_bytes=settings.untrusted_egress_mib * MIB,
         ),
         memory_bytes=settings.container_memory_mib * MIB,
         cpus=settings.container_cpus,

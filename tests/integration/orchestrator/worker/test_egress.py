@@ -24,6 +24,7 @@ from tests.polling import wait_until
 from tests.servers.podman import IMAGE, SERVER, PodmanStore
 
 STRANGER = {"trusted": False}
+MIB = 1024 * 1024
 ANYTHING = ContainerSpec(image=IMAGE)
 LISTENS = (
     "socket(S, PF_INET, SOCK_STREAM, 0); setsockopt(S, SOL_SOCKET, SO_REUSEADDR, 1); bind(S, sockaddr_in(7000, INADDR_ANY)); "
@@ -49,8 +50,10 @@ class Origin:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         self.received.append(head)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nours")
-        await writer.drain()
+        body = bytes(2 * MIB) if b" /large " in head else b"ours"
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body)
+        with contextlib.suppress(ConnectionResetError):
+            await writer.drain()
         writer.close()
 
 
@@ -66,8 +69,8 @@ async def open_origin() -> AsyncIterator[Origin]:
 async def strangers(
     podman: PodmanStore, folder: Path, hosts: str, networks: str = "127.0.0.1"
 ) -> AsyncIterator[ContainerJobs]:
-    """An executor that lets untrusted jobs reach these hosts."""
-    allowed = AllowedHosts(hosts=parse_hosts(hosts), networks=parse_networks(networks))
+    """An executor that lets untrusted jobs reach these hosts, and exchange a MiB with them."""
+    allowed = AllowedHosts(hosts=parse_hosts(hosts), networks=parse_networks(networks), most_bytes=MIB)
     async with container_jobs(
         podman, folder, replace(RULES, egress=allowed), AMQP_URL="amqp://planted@h"
     ) as jobs:
@@ -179,6 +182,23 @@ async def test_a_proxy_is_no_root_shares_the_limits_of_its_job_and_works_beside_
     assert len({*users[0]}) == 1
     assert int(users[0][0]) >= FIRST_USER + USERS
     assert re.search(rb"^\d+:(|.*\bmemory\b.*):.*libpod-", groups, re.MULTILINE)
+
+
+async def test_a_stranger_exchanges_no_more_bytes_than_allowed(podman: PodmanStore, tmp_path: Path) -> None:
+    async with open_origin() as origin, strangers(podman, tmp_path, f"localhost:{origin.port}") as jobs:
+        large = f"ask 'GET http://localhost:{origin.port}/large HTTP/1.1\r\n\r\n'"
+        asks = f"""set +e
+        {ASK}
+        {large} >$TMPDIR/got 2>&1
+        grep -a -q 'reset by peer' $TMPDIR/got && echo reset
+        test $(wc -c <$TMPDIR/got) -le {MIB} && echo bounded
+        {large}
+        """
+        outcome = await jobs.run(asks, container=ANYTHING, request=STRANGER)
+    assert all(line in jobs.text for line in ("reset\n", "bounded\n", "HTTP/1.1 403 Forbidden"))
+    refusal = "an untrusted job here may exchange 1 MiB with all hosts, and no more (UNTRUSTED_EGRESS_MIB)\n"
+    assert f"solstice: {refusal}" in jobs.text
+    assert dict(outcome.egress) == {EgressResult.CONNECTED: 1, EgressResult.LIMIT_REACHED: 2}
 
 
 async def test_a_job_that_wants_no_network_has_no_proxy(podman: PodmanStore, tmp_path: Path) -> None:

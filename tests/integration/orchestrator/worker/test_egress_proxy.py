@@ -30,6 +30,7 @@ class Serving:
     received: list[bytes] = field(default_factory=list)
     """What each connection brought to the server, which answers at its end."""
     connections: int = 0
+    resets: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     log: list[str] = field(default_factory=list)
 
@@ -37,11 +38,15 @@ class Serving:
         self.connections += 1
         number = len(self.received)
         self.received.append(b"")
-        while piece := await reader.read(65536):
-            self.received[number] += piece
-        writer.write(b"all of it")
-        await writer.drain()
-        writer.close()
+        try:
+            while piece := await reader.read(65536):
+                self.received[number] += piece
+            writer.write(b"all of it")
+            await writer.drain()
+        except ConnectionResetError:
+            self.resets += 1
+        finally:
+            writer.close()
 
     async def answer_to(self, sent: bytes, *, ends: bool = True) -> bytes:
         """What the proxy answers until it closes the connection."""
@@ -72,7 +77,7 @@ async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serving]:
 
 
 @asynccontextmanager
-async def _open_serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serving]:
+async def _open_serving(monkeypatch: pytest.MonkeyPatch, most_bytes: int = 0) -> AsyncIterator[Serving]:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
     opened = Serving(listener.getsockname(), 0)
@@ -93,7 +98,9 @@ async def _open_serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Servin
     hosts = ",".join(
         f"{host}:{opened.origin}" for host in ("*.example", "127.0.0.1", "[::1]", "127.1", "localhost")
     )
-    allowed = AllowedHosts(hosts=parse_hosts(hosts), networks=parse_networks("127.0.0.1"))
+    allowed = AllowedHosts(
+        hosts=parse_hosts(hosts), networks=parse_networks("127.0.0.1"), most_bytes=most_bytes
+    )
 
     def record(counts: Counter[str]) -> None:
         opened.counts = Counter(counts)
@@ -163,6 +170,50 @@ async def test_other_ports_and_names_are_refused_before_they_are_looked_up(servi
     assert (await serving.answer_to(b"GET http://a.example/ HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
     assert serving.counts == {EgressResult.HOST_REFUSED: 3}
     assert serving.connections == 0
+
+
+class TestLimit:
+    MOST = 100_000
+
+    @pytest.fixture
+    async def limited(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serving]:
+        async with _open_serving(monkeypatch, most_bytes=self.MOST) as opened:
+            opened.names["a.example"] = [["127.0.0.1"]] * 9
+            yield opened
+
+    async def test_a_transfer_beyond_it_is_reset_and_the_job_gets_no_other(self, limited: Serving) -> None:
+        for size in (self.MOST // 2, self.MOST // 4):
+            # Together they are below it.
+            assert await limited.connect("a.example", bytes(size)) == CONNECTED + b"all of it"
+        # `answer_to` takes the reset for the end.
+        assert await limited.connect("a.example", bytes(self.MOST)) == CONNECTED
+        await wait_until(lambda: EgressResult.LIMIT_REACHED in limited.counts)
+        assert sum(map(len, limited.received)) < self.MOST
+        answer = await limited.connect("a.example")
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert b"exchange 0.0953674 MiB with all hosts, and no more (UNTRUSTED_EGRESS_MIB)" in answer
+        assert limited.counts == {EgressResult.CONNECTED: 3, EgressResult.LIMIT_REACHED: 2}
+        assert len(limited.log) == 1
+
+    async def test_a_cut_transfer_is_no_whole_one_for_either_side(self, limited: Serving) -> None:
+        reader, writer = await asyncio.open_connection(*limited.address)
+        writer.write(f"CONNECT a.example:{limited.origin} HTTP/1.1\r\n\r\n".encode() + bytes(self.MOST + 1))
+        # The answer `CONNECTED` may be lost by the reset.
+        with pytest.raises(ConnectionResetError):
+            await reader.readuntil(b"all of it")
+        writer.close()
+        await wait_until(lambda: limited.resets)
+
+    async def test_heads_count_and_all_connections_share_it(self, limited: Serving) -> None:
+        head = f"GET http://a.example:{limited.origin}/ HTTP/1.1\r\nX: {'y' * 15_000}\r\n\r\n".encode()
+        opened = [await asyncio.open_connection(*limited.address) for _ in range(7)]
+        for _, writer in opened:
+            writer.write(head)
+        await wait_until(lambda: limited.counts[EgressResult.LIMIT_REACHED])
+        assert limited.counts[EgressResult.CONNECTED] == 7
+        assert (await limited.answer_to(head)).startswith(b"HTTP/1.1 403 ")
+        for _, writer in opened:
+            writer.close()
 
 
 async def test_nothing_behind_a_plain_request_reaches_the_host(serving: Serving) -> None:

@@ -15,6 +15,7 @@ from solstice_orchestrator.processes.egress.public_addresses import is_public
 HTTPS: Final = 443
 HOSTS_SETTING: Final = "UNTRUSTED_EGRESS"
 PRIVATE_SETTING: Final = "UNTRUSTED_EGRESS_PRIVATE"
+BYTES_SETTING: Final = "UNTRUSTED_EGRESS_MIB"
 MAX_PORT: Final = 65535
 MAX_NAME: Final = 253
 _EXAMPLE: Final = "pypi.org,*.debian.org:80"
@@ -39,10 +40,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedHosts:
-    """What the operator allows: hosts by name, and private networks in which they may be."""
+    """What the operator allows: hosts, private networks for them, and a number of bytes."""
 
     hosts: tuple[Target, ...] = ()
     networks: tuple[Network, ...] = ()
+    most_bytes: int = 0
+    """How many a job and all its hosts may send each other; 0: any number."""
 
     def allows(self, target: Target) -> bool:
         """Return whether a job may ask for this host at this port."""

@@ -24,3 +24,5 @@ class EgressResult(StrEnum):
     """The host has no address, or takes no connection."""
     MALFORMED = "malformed"
     """It is no request to a proxy, or came too slowly."""
+    LIMIT_REACHED = "limit_reached"
+    """The job had moved all the bytes that it may; also a connection that ended for that."""

@@ -19,6 +19,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from solstice_orchestrator.processes.egress.allowed_hosts import (
+    BYTES_SETTING,
     HOSTS_SETTING,
     PRIVATE_SETTING,
     AllowedHosts,
@@ -38,7 +40,7 @@ from solstice_orchestrator.processes.egress.egress_facts import ADDRESS, COUNTS,
 from solstice_orchestrator.processes.egress.egress_requests import EgressRequest, read_egress_request
 from solstice_orchestrator.processes.egress.job_network import is_of_machine, listen_in, share_limits_of
 
-COUNTS_BYTES: Final = 200
+COUNTS_BYTES: Final = 300
 READY: Final = b"ready\n"
 CONNECTIONS: Final = 64
 """At once. Further ones wait until the kernel accepts no more of them."""
@@ -55,6 +57,11 @@ IDLE_SECONDS: Final = 300.0
 """How long neither job nor host may send anything."""
 PAUSE_SECONDS: Final = 0.1
 END: Final = b"\r\n\r\n"
+MIB: Final = 1024 * 1024
+RESET: Final = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER for an end that is no orderly one."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class RefusedEgress(Exception):
@@ -70,6 +77,7 @@ class EgressProxy:
 
     def __init__(self, allowed: AllowedHosts, record: Callable[[Counter[str]], None]) -> None:
         self._allowed, self._record = allowed, record
+        self._left = allowed.most_bytes or sys.maxsize
         self._counts = Counter[str]()
         self._shown = set[str]()
         self._free = asyncio.Semaphore(CONNECTIONS)
@@ -119,10 +127,18 @@ class EgressProxy:
                     await writer.drain()
                     return
                 self._count(EgressResult.CONNECTED)
-                await _exchange(request, reader, writer, *upstream)
+                try:
+                    await _exchange(request, (reader, writer), upstream, self._spend)
+                except* RefusedEgress as ended:
+                    self._count(EgressResult.LIMIT_REACHED)
+                    self._tell(str(ended.exceptions[0]))
+                    for cut in (writer, upstream[1]):
+                        _reset(cut)
 
-    async def _connected(self, target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connected(self, target: Target) -> Streams:
         """Return a connection to a host, at an address that was checked; raises RefusedEgress."""
+        if not self._left:
+            raise self._spent()
         if not self._allowed.allows(target):
             why = f"{target} is not among the hosts that untrusted jobs may reach here ({HOSTS_SETTING})"
             raise RefusedEgress(EgressResult.HOST_REFUSED, "403 Forbidden", why)
@@ -142,6 +158,16 @@ class EgressProxy:
                 problem = os.strerror(error.errno) if error.errno else str(error)
         why = f"{target} cannot be reached: {problem}"
         raise RefusedEgress(EgressResult.UNREACHABLE, "502 Bad Gateway", why)
+
+    def _spend(self, size: int) -> None:
+        """Count bytes before they are passed on; raises RefusedEgress once they are too many."""
+        self._left = max(self._left - size, 0)
+        if not self._left:
+            raise self._spent()
+
+    def _spent(self) -> RefusedEgress:
+        why = f"an untrusted job here may exchange {self._allowed.most_bytes / MIB:g} MiB with all hosts, and no more ({BYTES_SETTING})"
+        return RefusedEgress(EgressResult.LIMIT_REACHED, "403 Forbidden", why)
 
     def _count(self, result: EgressResult) -> None:
         self._counts[result] += 1
@@ -189,7 +215,7 @@ async def _addresses_of(target: Target) -> Sequence[str]:
     raise RefusedEgress(EgressResult.UNREACHABLE, "502 Bad Gateway", why)
 
 
-async def _connection(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connection(address: str, port: int) -> Streams:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     connection = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -202,23 +228,24 @@ async def _connection(address: str, port: int) -> tuple[asyncio.StreamReader, as
 
 
 async def _exchange(
-    request: EgressRequest,
-    from_job: asyncio.StreamReader,
-    to_job: asyncio.StreamWriter,
-    from_host: asyncio.StreamReader,
-    to_host: asyncio.StreamWriter,
+    request: EgressRequest, job: Streams, host: Streams, spend: Callable[[int], None]
 ) -> None:
-    """Move what job and host send until both have ended, or one breaks the connection."""
+    """Move what job and host send until both have ended, or one breaks the connection.
+
+    What `spend` raises for the size of a piece ends it too, in a group of exceptions.
+    """
+    (from_job, to_job), (from_host, to_host) = job, host
     with contextlib.closing(to_host):
         async with asyncio.timeout(IDLE_SECONDS) as idle:
             if request.is_tunnel:
                 to_job.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
+                spend(len(request.head))
                 to_host.write(request.head)
             try:
                 async with asyncio.TaskGroup() as both:
-                    both.create_task(_pump(from_job, to_host, idle, request.body_bytes))
-                    both.create_task(_pump(from_host, to_job, idle))
+                    both.create_task(_pump(from_job, to_host, idle, spend, request.body_bytes))
+                    both.create_task(_pump(from_host, to_job, idle, spend))
             except* (OSError, EOFError):
                 pass
 
@@ -227,6 +254,7 @@ async def _pump(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     idle: asyncio.Timeout,
+    spend: Callable[[int], None],
     size: int | None = None,
 ) -> None:
     """Move so many bytes, or all and then pass their end on.
@@ -235,6 +263,7 @@ async def _pump(
     """
     left = sys.maxsize if size is None else size
     while left and (piece := await reader.read(min(left, PIECE_BYTES))):
+        spend(len(piece))
         writer.write(piece)
         await writer.drain()
         left -= len(piece)
@@ -242,6 +271,12 @@ async def _pump(
             idle.reschedule(asyncio.get_running_loop().time() + IDLE_SECONDS)
     if size is None:
         writer.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection so that neither side takes what came for the whole."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    writer.transport.abort()
 
 
 def _answer(refused: RefusedEgress) -> bytes:
@@ -269,7 +304,9 @@ def main(directory: str) -> None:
     place = Path(directory)
     plan = json.loads((place / FILE).read_text())
     allowed = AllowedHosts(
-        hosts=parse_hosts(",".join(plan["hosts"])), networks=parse_networks(",".join(plan["networks"]))
+        hosts=parse_hosts(",".join(plan["hosts"])),
+        networks=parse_networks(",".join(plan["networks"])),
+        most_bytes=plan["bytes"],
     )
     container = int((place / "pid").read_text())
     ended = os.pidfd_open(container)

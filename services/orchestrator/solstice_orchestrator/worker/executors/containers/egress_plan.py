@@ -22,6 +22,7 @@ def egress_file(
         "command": list(command),
         "hosts": [str(host) for host in allowed.hosts],
         "networks": [str(network) for network in allowed.networks],
+        "bytes": allowed.most_bytes,
         "user": user_of(attempt) + USERS if is_root else None,
     }
 

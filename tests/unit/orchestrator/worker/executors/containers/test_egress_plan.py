@@ -23,7 +23,9 @@ from solstice_orchestrator.worker.executors.containers.egress_plan import (
 from tests.builders import execution, job, job_request
 
 ALLOWED = AllowedHosts(
-    hosts=parse_hosts("pypi.org,[::1]:80,*.a.org"), networks=parse_networks("::1,10.0.0.0/8")
+    hosts=parse_hosts("pypi.org,[::1]:80,*.a.org"),
+    networks=parse_networks("::1,10.0.0.0/8"),
+    most_bytes=7,
 )
 
 
@@ -51,6 +53,7 @@ def test_the_proxy_reads_the_same_list_and_has_a_user_that_no_job_has() -> None:
         AllowedHosts(
             hosts=parse_hosts(",".join(content["hosts"])),
             networks=parse_networks(",".join(content["networks"])),
+            most_bytes=content["bytes"],
         )
         == ALLOWED
     )
