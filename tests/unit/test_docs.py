@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, get_args
@@ -312,3 +313,12 @@ def test_what_survives_is_shown_by_tests_that_exist() -> None:
     assert len(named) > 10
     missing = [(name, path) for name, path in named if f"def {name}(" not in (ROOT / path).read_text("utf-8")]
     assert missing == []
+
+
+def test_the_newest_release_of_the_changelog_is_the_version_of_the_package() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    releases = re.findall(
+        r"^## \[([\d.]+)\] - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert releases[0][0] == version
+    assert releases == sorted(releases, reverse=True)

@@ -128,6 +128,8 @@ def test_the_version_of_our_images_is_that_of_the_package() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for file in (STACK / "compose.yaml", COMPOSE / "build-images"):
         assert {*re.findall(r"STACK_TAG:-([\w.]+)", file.read_text())} == {version}
+    labels = (COMPOSE / "Containerfile").read_text()
+    assert re.findall(r'image\.version="([\w.]+)"', labels) == [version]
 
 
 def test_the_sources_are_forges_whose_secrets_are_mounted() -> None:
