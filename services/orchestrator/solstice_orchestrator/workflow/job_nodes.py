@@ -1,6 +1,5 @@
 """Read the nodes `job` and `defaults` into drafts with positions. Pure."""
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -32,6 +31,7 @@ from solstice_orchestrator.workflow.shape import (
     text,
     whole_number,
 )
+from solstice_orchestrator.workflow.step_command import DIRECTORY, SHELL, step_command
 
 MAX_NAME: Final = 100
 MAX_LABEL: Final = 63
@@ -41,7 +41,6 @@ MAX_RETRIES: Final = 5
 MAX_SECRETS: Final = 50
 DEFAULT_TIMEOUT_SECONDS: Final = 3600.0
 
-_DIRECTORY: Final = "working-directory"
 _LIMITS: Final = ("runs-on", "timeout", "no-output-timeout", "retries")
 
 
@@ -173,7 +172,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         raise node.arguments[0].position.problem(
             f"the name of a job and the values of its matrix have at most {MAX_NAME} characters together"
         )
-    values = properties(node, (*_LIMITS, *SIZES, "if", PARALLEL, _DIRECTORY))
+    values = properties(node, (*_LIMITS, *SIZES, "if", PARALLEL, DIRECTORY, SHELL))
     container = read_container(node, values, combination.fill)
     env: Mapping[str, str] = MappingProxyType({})
     needs: list[tuple[str, SourcePosition]] = []
@@ -200,7 +199,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
             case "concurrency":
                 concurrency = read_concurrency(child, combination)
             case "step":
-                steps.append(_step(child, len(steps) + 1, combination, values.get(_DIRECTORY)))
+                steps.append(_step(child, len(steps) + 1, combination, values))
             case _:
                 pass
     if not steps:
@@ -233,17 +232,16 @@ def _properties(values: Mapping[str, KdlValue], combination: MatrixCombination) 
     )
 
 
-def _step(node: KdlNode, number: int, combination: MatrixCombination, directory: KdlValue | None) -> StepSpec:
+def _step(
+    node: KdlNode, number: int, combination: MatrixCombination, of_job: Mapping[str, KdlValue]
+) -> StepSpec:
     if number > MAX_STEPS:
         raise node.position.problem(f"a job may have {MAX_STEPS} steps, no more")
-    values = properties(node, ("run", "timeout", _DIRECTORY))
+    values = properties(node, ("run", "timeout", DIRECTORY, SHELL))
     if len(node.arguments) > 1:
         raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')
     if "run" not in values:
         raise node.position.problem('a step needs run="...", the command to run')
-    run = text(values["run"], "run")
-    if not run.strip():
-        raise values["run"].position.problem("run is empty; a step needs a command")
     name = f"step {number}"
     if node.arguments:
         title = node.arguments[0]
@@ -256,21 +254,8 @@ def _step(node: KdlNode, number: int, combination: MatrixCombination, directory:
         else:
             secrets.extend(_secrets(child, secrets))
     timeout = duration(values["timeout"]) if "timeout" in values else None
-    run = combination.fill(run, values["run"].position)
-    if directory := values.get(_DIRECTORY, directory):
-        # On the first line, so that the shell reports the lines that the file has. The dot keeps CDPATH out.
-        run = f"cd {shlex.quote(f'./{_relative(directory, combination)}')}; {run}"
+    run = step_command(values["run"], {**of_job, **values}, combination.fill)
     return StepSpec(name=name, run=run, env=env, timeout_seconds=timeout, secrets=tuple(secrets))
-
-
-def _relative(value: KdlValue, combination: MatrixCombination) -> str:
-    """Return a directory of the checkout."""
-    path = combination.fill(line(value, _DIRECTORY), value.position)
-    if path.startswith("/") or ".." in path.split("/"):
-        raise value.position.problem(
-            f'{path!r} is no directory of the checkout: write it from there, as {_DIRECTORY}="web/client"'
-        )
-    return path
 
 
 def _needs(node: KdlNode, known: Collection[str]) -> Iterator[tuple[str, SourcePosition]]:
