@@ -3,10 +3,15 @@
 from dataclasses import replace
 
 from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.protocol import AttemptKey, LastChunks
 from solstice_orchestrator.store.views import ChunkKind, LogState
+from tests.builders import job
 from tests.stores import (
+    FAILED,
+    LEASE,
     RELEASED,
     SUCCEEDED,
+    ManualClock,
     chunk,
     claimed,
     planned,
@@ -77,6 +82,73 @@ async def test_closed_is_reported_with_the_last_chunk_and_not_before(store: JobS
     assert (len(first.chunks), first.state) == (3, LogState.OPEN)
     assert ([each.sequence for each in rest.chunks], rest.state) == ([4], LogState.CLOSED)
     assert (list(beyond.chunks), beyond.state) == ([], LogState.CLOSED)
+
+
+async def test_the_end_of_an_attempt_brings_the_ends_of_its_logs(store: JobStore) -> None:
+    key = (await running(store)).key
+    assert await store.append_log(key, [chunk(1, b"a\n")])
+    logs = [
+        LastChunks(chunks=[chunk(1, b"again"), replace(chunk(2, b"$ b\n"), kind=ChunkKind.MARK)]),
+        LastChunks(chunks=[chunk(3, b"\xff\x00"), chunk(4, b"c")]),
+        LastChunks(chunks=[chunk(1, b"of db")], service="db"),
+    ]
+    assert await store.finish(key, SUCCEEDED, logs)
+    # A holder whose store did not answer in time asks again, with the same or, having given up, with something else.
+    assert await store.finish(key, SUCCEEDED, [LastChunks(chunks=[chunk(5, b"late")])])
+    assert not await store.finish(key, FAILED, [LastChunks(chunks=[chunk(5, b"late")])])
+    assert await logged(store, key) == (
+        [(1, b"a\n"), (2, b"$ b\n"), (3, b"\xff\x00"), (4, b"c")],
+        [ChunkKind.OUTPUT, ChunkKind.MARK, ChunkKind.OUTPUT, ChunkKind.OUTPUT],
+        LogState.CLOSED,
+    )
+    assert await logged(store, key, service="db") == ([(1, b"of db")], [ChunkKind.OUTPUT], LogState.CLOSED)
+
+
+async def test_ends_of_one_moment_keep_their_logs_apart(store: JobStore) -> None:
+    """Also of runs of one job, which PostgreSQL ends without reading them."""
+    await planned(store, *[job("true", name=f"of-many-{number}") for number in range(3)])
+    for _ in range(3):
+        await planned(store)
+    claims = await claimed(store, free={"linux": 9}, limit=9)
+    assert len(claims) == 6
+    ends = [
+        store.finish(
+            claim.key,
+            FAILED if number % 2 else SUCCEEDED,
+            [LastChunks(chunks=[chunk(1, claim.key.job_id.encode()), chunk(2, b"x\ny")][: 1 + number % 2])],
+        )
+        for number, claim in enumerate(claims)
+    ]
+    assert all([await end for end in ends])
+    for number, claim in enumerate(claims):
+        lines, _, state = await logged(store, claim.key)
+        assert lines == [(1, claim.key.job_id.encode()), (2, b"x\ny")][: 1 + number % 2]
+        assert state is LogState.CLOSED
+
+
+async def test_a_late_holder_adds_nothing_to_any_log(store: JobStore, clock: ManualClock) -> None:
+    late = (await running(store)).key
+    clock.forward(2 * LEASE)
+    assert await store.rescue() == [late]
+    clock.forward(1000)
+    (claim,) = await claimed(store)
+    assert not await store.finish(late, SUCCEEDED, [LastChunks(chunks=[chunk(1, b"late")])])
+    for number in (1, 2):
+        page = await store.log(late.job_id, attempt=number)
+        assert page is not None
+        assert list(page.chunks) == []
+    assert await store.finish(claim.key, SUCCEEDED, [LastChunks(chunks=[chunk(1, b"in time")])])
+    assert (await logged(store, claim.key))[0] == [(1, b"in time")]
+
+
+async def logged(
+    store: JobStore, key: AttemptKey, service: str = ""
+) -> tuple[list[tuple[int, bytes]], list[ChunkKind], LogState]:
+    """What readers find in the log of an attempt, and whether it is whole."""
+    page = await store.log(key.job_id, attempt=key.number, service=service)
+    assert page is not None
+    chunks = [(each.sequence, each.data) for each in page.chunks]
+    return chunks, [each.kind for each in page.chunks], page.state
 
 
 async def test_every_attempt_has_its_own(store: JobStore) -> None:

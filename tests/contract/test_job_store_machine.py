@@ -42,6 +42,7 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Claim,
     JobStore,
+    LastChunks,
     OutboxKind,
     PlanningTask,
 )
@@ -234,7 +235,8 @@ class StoreMachine(RuleBasedStateMachine):
         _, claim = self.take(data, self.claims, keep=keep)
         before = self.everything()
         current = self.is_current(claim.key)
-        run_spec = self.do(lambda: self.store.finish(claim.key, outcome))
+        logs = [LastChunks(chunks=[LogChunk(sequence=2, at=0.0, data=b"y")])]
+        run_spec = self.do(lambda: self.store.finish(claim.key, outcome, logs))
         if current:
             assert run_spec
         else:

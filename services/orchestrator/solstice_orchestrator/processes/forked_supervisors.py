@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
-from solstice_orchestrator.processes import supervisor, supervisor_starter
+from solstice_orchestrator.processes import small_trees, supervisor, supervisor_starter
 from solstice_orchestrator.processes.children import readable, start, wait_for_exit
 from solstice_orchestrator.processes.orphans import remember_child, remember_starter
 
@@ -24,8 +24,9 @@ FORK_SECONDS: Final = 5.0
 class ForkedSupervisor:
     """A forked supervisor, a child of this process, and our ends of its pipes."""
 
-    def __init__(self, pid: int, pipes: Sequence[IO[bytes]]) -> None:
-        self.pid = pid
+    def __init__(self, pid: int, pipes: Sequence[IO[bytes]], given: int) -> None:
+        """`given`: how many bytes of its plan it has."""
+        self.pid, self.given = pid, given
         self.stdin, self.stdout, self.stderr = pipes
         self.returncode: int | None = None
         self._waiting = threading.Lock()
@@ -64,10 +65,11 @@ class SupervisorStarter:
         """The prepared process, once it was needed."""
         return self._process.pid if self._process else None
 
-    async def fork(self, group: Path | None) -> ForkedSupervisor | None:
+    async def fork(self, group: Path | None, plan: bytes = b"") -> ForkedSupervisor | None:
         """Fork a supervisor that joins the control group; return None when that fails.
 
-        Then the caller starts one without the prepared process, which is replaced at the next call.
+        It finds the plan, or as much of it as fits, in its pipe. When that fails, the caller starts one without the prepared
+        process, which is replaced at the next call.
         """
         if not self._possible:
             return None
@@ -75,6 +77,7 @@ class SupervisorStarter:
             process = self._process
             try:
                 near, far = _pipes(unused)
+                given = _given(near[0], plan)
                 process = self._send(group, far)
                 for pipe in far:
                     pipe.close()
@@ -84,7 +87,7 @@ class SupervisorStarter:
                 if process is self._process:
                     await self.aclose()
                 return None
-            forked = ForkedSupervisor(pid, near)
+            forked = ForkedSupervisor(pid, near, given)
             remember_child(forked)
             unused.pop_all()
         return forked
@@ -95,7 +98,10 @@ class SupervisorStarter:
             self._requests.setblocking(False)
             with far:
                 self._process = start(
-                    (sys.executable, "-I", "-S", supervisor_starter.__file__, supervisor.__file__),
+                    (
+                        *(sys.executable, "-I", "-S", supervisor_starter.__file__),
+                        *(supervisor.__file__, small_trees.__file__),
+                    ),
                     Path("/"),
                     {"LC_ALL": "C.UTF-8"},
                     stdin=far.fileno(),
@@ -128,6 +134,12 @@ def _pipes(opened: ExitStack) -> tuple[Sequence[IO[bytes]], Sequence[IO[bytes]]]
         far.append(opened.enter_context(os.fdopen(ends[its_mode], its_mode, buffering=0)))
         near.append(opened.enter_context(os.fdopen(ends[our_mode], our_mode, buffering=0)))
     return near, far
+
+
+def _given(control: IO[bytes], plan: bytes) -> int:
+    """Put what there is room for into the empty pipe; return how many bytes."""
+    os.set_blocking(control.fileno(), False)
+    return os.write(control.fileno(), plan)
 
 
 async def _process_id(verdicts: IO[bytes]) -> int:

@@ -26,7 +26,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -53,10 +53,10 @@ def main(group: list[str]) -> int:
     return supervise(group)
 
 
-def supervise(group: list[str]) -> int:
+def supervise(group: list[str], remove: Callable[[str], object] = lambda _: None) -> int:
     """Run the plan; the verdict says how it ended.
 
-    The exit code is 0 only when no process of the job is left.
+    The exit code is 0 only when no process of the job is left. Then `remove` gets the directory that the plan names.
     """
     _go_first_without_memory()
     become_subreaper()
@@ -68,13 +68,14 @@ def supervise(group: list[str]) -> int:
         groups: list[int] = []
         try:
             plan = control.plan()
-            _lead_session()
             end = _Job(plan, control, signals, groups).run()
         except ControlClosed:
             _kill_everything(groups)
             return 1
         is_alone = _kill_everything(groups)
         _say(event="end", **end)
+    if is_alone and plan.get("remove"):
+        remove(plan["remove"])
     return 0 if is_alone else 1
 
 
@@ -186,6 +187,7 @@ class _Job:
                 self._end(None)
                 return {"how": "timed_out", "scope": "job"}
             self._wait(self._deadline)
+        _lead_session()
         return None
 
     def _step(self, step: dict[str, Any]) -> dict[str, Any] | None:
@@ -370,9 +372,9 @@ def hide_memory() -> None:
 
 
 def _lead_session() -> None:
-    """Lead a session of our own, unless this process was started as its leader.
+    """Lead a session of our own, unless this process leads one.
 
-    A forked one has that of the starter. The orchestrator kills its children in foreign sessions that it does not know; it knows this one by now.
+    A forked one has that of the starter. The orchestrator kills children in foreign sessions unless it knows them, as now.
     """
     with contextlib.suppress(PermissionError):
         os.setsid()

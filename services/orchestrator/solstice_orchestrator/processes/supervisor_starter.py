@@ -1,7 +1,7 @@
 """A small prepared process from which supervisors are forked.
 
-That is cheaper than to start Python for each job. Run as `python -I -S supervisor_starter.py SUPERVISOR`, with the path of `supervisor.py`, on Linux. Standard input is a
-socket. Each message on it brings the path of the job's control group, or nothing, and three descriptors: the control,
+That is cheaper than to start Python for each job. Run as `python -I -S supervisor_starter.py SUPERVISOR REMOVAL`,
+with the paths of `supervisor.py` and `small_trees.py`, on Linux. Standard input is a socket. Each message on it brings the path of the job's control group, or nothing, and three descriptors: the control,
 verdict and log pipes of a new supervisor. That is a copy of this process, and a child not of this process but of the
 one that started it (CLONE_PARENT, clone(2)), which therefore waits for it and learns its exit code as it would of a
 supervisor that it had started itself. Its first bytes on the verdict pipe are its process id. Without it both pipes close.
@@ -29,7 +29,7 @@ MESSAGE_BYTES: Final = 8192
 
 def main() -> None:
     """Fork a supervisor for each message."""
-    supervisor = _loaded(sys.argv[1])
+    supervisor, removal = (_loaded(path) for path in sys.argv[1:])
     supervisor.hide_memory()
     supervisor.handle_signals()
     requests = socket.socket(fileno=0)
@@ -40,13 +40,19 @@ def main() -> None:
         if not pipes:
             return
         if fork_beside() == 0:
-            os._exit(_supervise(supervisor, [os.fsdecode(group)] if group != b"\n" else [], pipes))
+            _take(pipes)
+            os.write(supervisor.VERDICT, ID_FORMAT % os.getpid())
+            os._exit(
+                supervisor.supervise(
+                    [os.fsdecode(group)] if group != b"\n" else [], removal.remove_small_tree
+                )
+            )
         for pipe in pipes:
             os.close(pipe)
 
 
 def _loaded(path: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("supervisor", path)
+    spec = importlib.util.spec_from_file_location("loaded", path)
     if spec is None or spec.loader is None:
         raise ImportError(path)
     module = importlib.util.module_from_spec(spec)
@@ -64,14 +70,12 @@ def fork_beside() -> int:
     return int(ctypes.PyDLL(None).syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
 
 
-def _supervise(supervisor: ModuleType, group: list[str], pipes: list[int]) -> int:
-    """Become the supervisor of these pipes; return its exit code."""
+def _take(pipes: list[int]) -> None:
+    """Make these our standard input, output and error."""
     # The socket goes with descriptor 0. The three new ones are above 2.
     for number, pipe in enumerate(pipes):
         os.dup2(pipe, number)
         os.close(pipe)
-    os.write(supervisor.VERDICT, ID_FORMAT % os.getpid())
-    return int(supervisor.supervise(group))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,13 @@ class AttemptKey(Value, frozen=True, kw_only=True):
     number: int
 
 
+class LastChunks(Value, frozen=True, kw_only=True):
+    """The end of an attempt's log, or of the log of one of its services."""
+
+    chunks: Sequence[LogChunk]
+    service: str = ""
+
+
 class Claim(Value, frozen=True, kw_only=True):
     """A job claimed until `lease_until` (seconds since the epoch) unless renewed."""
 
@@ -256,8 +263,10 @@ class JobStore(JobQueries, WorkerRegistry, RunTraces, Protocol):
         """
         ...
 
-    def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
-        """Record how the attempt ended and what follows; safe to repeat. False when fenced.
+    def finish(self, key: AttemptKey, outcome: Outcome, logs: Sequence[LastChunks] = ()) -> Awaitable[bool]:
+        """Record how the attempt ended and what follows, with the ends of its logs.
+
+        Safe to repeat. False when fenced: then nothing of `logs` is stored either.
 
         The write starts when this is called: ends from calls made before the first is awaited are recorded together.
 

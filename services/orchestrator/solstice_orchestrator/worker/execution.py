@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -21,7 +21,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_to_completion
-from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LastChunks
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.worker.log_buffer import (
     DEFAULT_RETRY_LIMIT,
@@ -116,7 +116,7 @@ async def execute(
             bound.warning(LogEvent.ATTEMPT_LOST, detail=lost or "stopped")
             return
         retry = partial(retry_while_unavailable, rng=rng, retry_limit=retry_limit)
-        await _finish(bound, store, claim.key, running.result(), retry)
+        await _finish(bound, partial(store.finish, claim.key, logs=_ends_of(logs)), running.result(), retry)
     except asyncio.CancelledError:
         await _end_cancelled(bound, store, claim.key, running, logs)
         raise
@@ -144,6 +144,10 @@ async def _record_image(store: JobStore, key: AttemptKey, image: str) -> None:
     # The end of the attempt records it again, so a job need not wait for a store that is away.
     with suppress(StoreUnavailable):
         await store.record_image(key, image)
+
+
+def _ends_of(logs: Iterable[LogBuffer]) -> Sequence[LastChunks]:
+    return [last for each in logs for last in each.last_chunks()]
 
 
 def _close(log: LogBuffer, _: "asyncio.Task[Outcome]") -> None:
@@ -239,13 +243,12 @@ async def _outcome(executor: Executor, execution: Execution, log: LogWriter, sto
 
 async def _finish(
     bound: structlog.typing.FilteringBoundLogger,
-    store: JobStore,
-    key: AttemptKey,
+    record: Callable[[Outcome], Awaitable[bool]],
     outcome: Outcome,
     retry: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]],
 ) -> None:
     try:
-        stored = await retry(lambda: store.finish(key, outcome))
+        stored = await retry(lambda: record(outcome))
     except StoreUnavailable as error:
         bound.error(
             LogEvent.ATTEMPT_UNRECORDED, state=outcome.state, reason=outcome.reason, detail=str(error)
@@ -284,7 +287,7 @@ async def _end_cancelled(
 
     async def finish() -> None:
         if all([await each.send_rest() for each in logs]):
-            stored = await store.finish(key, outcome)
+            stored = await store.finish(key, outcome, _ends_of(logs))
             if outcome is RELEASED:
                 bound.info(
                     LogEvent.ATTEMPT_HANDED_BACK, state=outcome.state, reason=outcome.reason, stored=stored

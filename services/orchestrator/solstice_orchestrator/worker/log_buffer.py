@@ -4,13 +4,13 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from solstice_common.errors import StoreUnavailable
 from solstice_orchestrator.domain.log_marks import LogMark
-from solstice_orchestrator.store.protocol import AttemptKey, JobStore
+from solstice_orchestrator.store.protocol import AttemptKey, JobStore, LastChunks
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 
 T = TypeVar("T")
@@ -20,6 +20,8 @@ FLUSH_BYTES: Final = 16 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 PENDING_BYTES: Final = 1024 * 1024
 """With more unsent output than this, the executor waits, and so does the job."""
+LAST_BYTES: Final = 64 * 1024
+"""At most so much is left for the write that records the end of the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class LogBuffer:
         """Accept output; return late when the store is slower than the job."""
         if isinstance(data, LogMark):
             self._mark(data)
-            while sum(len(chunk.data) for chunk in self._unsent) > PENDING_BYTES:
+            while self._unsent_bytes > PENDING_BYTES:
                 self._drained.clear()
                 await self._drained.wait()
             return
@@ -113,7 +115,10 @@ class LogBuffer:
         self._filled.set()
 
     def close(self) -> None:
-        """End the buffer: no more will be written."""
+        """End the buffer: no more will be written.
+
+        `send` may leave a little, which `last_chunks` returns: it is stored together with the end of the attempt.
+        """
         self._closed = True
         self._filled.set()
         self._full.set()
@@ -128,9 +133,9 @@ class LogBuffer:
                         await self._full.wait()
                 except TimeoutError:
                     pass
-            if not self._pending and not self._unsent and self._closed:
-                return
             self._cut()
+            if self._closed and self._unsent_bytes <= LAST_BYTES:
+                return
             try:
                 if not await retry_while_unavailable(self._append, self._rng, self._retry_limit):
                     self.lost = "its lease was lost"
@@ -139,9 +144,20 @@ class LogBuffer:
         lost()
 
     async def send_rest(self) -> bool:
-        """Try once to send the rest; False when the attempt is lost."""
+        """Try once to send the rest, unless that is a little.
+
+        False when the attempt is lost.
+        """
         self._cut()
-        return not self.lost and (not self._unsent or await self._append())
+        return not self.lost and (self._unsent_bytes <= LAST_BYTES or await self._append())
+
+    def last_chunks(self) -> Sequence[LastChunks]:
+        """Return what was not sent."""
+        return [LastChunks(chunks=tuple(self._unsent), service=self._service)] if self._unsent else ()
+
+    @property
+    def _unsent_bytes(self) -> int:
+        return sum(len(chunk.data) for chunk in self._unsent)
 
     def _cut(self) -> None:
         """Cut pending output into chunks to send now."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -26,17 +25,13 @@ from solstice_orchestrator.processes.children import run
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import ControlGroup, left_by, open_group
 from solstice_orchestrator.processes.forked_supervisors import SupervisorStarter
+from solstice_orchestrator.processes.small_trees import remove_small_tree
 from solstice_orchestrator.processes.supervisor import process_ids, signal_all
 
 LOG = structlog.get_logger(__name__)
 
 KILL_SECONDS: Final = 20.0
 PATH_BYTES: Final = 4096
-SMALL_TREE: Final = 1000
-"""Files and directories of a tree that is removed without a process of its own."""
-SMALL_DEPTH: Final = 32
-"""How deep such a tree may be."""
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 SCRATCH: Final = "git"
 TOP_OF_HIERARCHY: Final = 0x20000
 """FS_TOPDIR_FL of ioctl_iflags(2)."""
@@ -271,10 +266,12 @@ def _environment(pid: int) -> bytes:
 
 
 async def _remove(workspace: Workspace) -> None:
-    """Remove an attempt's control group and its directories.
+    """Remove an attempt's control group and its directories, if its supervisor has not done it.
 
     One thread does both if nothing runs in the group and the tree is small.
     """
+    if workspace.group is None and not _is_there(workspace.root):
+        return
     with contextlib.suppress(RuntimeError):
         # RuntimeError: a job has used up all threads.
         if await asyncio.to_thread(_remove_unused, workspace):
@@ -284,9 +281,14 @@ async def _remove(workspace: Workspace) -> None:
     await _remove_tree(workspace.root)
 
 
+def _is_there(path: Path) -> bool:
+    # One system call, in a directory that this process reads and writes all the time: no thread is worth that.
+    return os.path.lexists(path)
+
+
 def _remove_unused(workspace: Workspace) -> bool:
     """Remove a group without processes, and a small tree; False: something is left."""
-    return (workspace.group is None or workspace.group.remove()) and _remove_small_tree(workspace.root)
+    return (workspace.group is None or workspace.group.remove()) and remove_small_tree(str(workspace.root))
 
 
 async def remove_tree(path: Path) -> None:
@@ -295,45 +297,6 @@ async def remove_tree(path: Path) -> None:
     A cancelled caller waits for the end of it.
     """
     await run_to_completion(_remove_tree(path), f"remove {path.name}")
-
-
-def _remove_small_tree(path: Path) -> bool:
-    """Remove a tree of few files; return False when it is still there.
-
-    This is cheaper than to start a process. A large tree would keep the interpreter from other work.
-    """
-    try:
-        above = os.open(path.parent, _DIRECTORY)
-        try:
-            return _emptied(above, path.name, SMALL_TREE, SMALL_DEPTH) is not None
-        finally:
-            os.close(above)
-    except OSError:
-        return False
-
-
-def _emptied(above: int, name: str, room: int, depth: int) -> int | None:
-    """Remove a directory in the open directory `above`, with what is in it.
-
-    Return how many more names there is room for, None without room for its own. No symbolic link is followed.
-    """
-    directory = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
-    try:
-        with os.scandir(directory) as entries:
-            listed = list(islice(entries, room + 1))
-        left: int | None = room - len(listed)
-        for entry in listed:
-            if left is None or left < 0 or depth == 0:
-                return None
-            if entry.is_dir(follow_symlinks=False):
-                left = _emptied(directory, entry.name, left, depth - 1)
-            else:
-                os.unlink(entry.name, dir_fd=directory)
-    finally:
-        os.close(directory)
-    if left is not None:
-        os.rmdir(name, dir_fd=above)
-    return left
 
 
 async def _remove_tree(path: Path) -> None:
@@ -348,7 +311,7 @@ async def _remove_tree(path: Path) -> None:
 
 async def _removed(path: Path) -> str:
     """Remove the tree; return why something of it is left, or nothing."""
-    if await asyncio.to_thread(_remove_small_tree, path):
+    if await asyncio.to_thread(remove_small_tree, str(path)):
         return ""
     code = await run(sys.executable, "-I", "-S", workspace_removal.__file__, str(path))
     return os.strerror(code) if code > 0 else f"its removal was ended by signal {-code}" if code else ""

@@ -97,7 +97,7 @@ async def test_many_are_ended_together_with_any_knowledge_of_each(
     assert answers == [True] * 6
     # Of the five, that of the other one and two of one run had to be read, and the one that came twice.
     ((_, group),) = [call.args for call in slow_ends.await_args_list]
-    assert [key for key, _ in group] == [claim.key for claim in [*claims[:3], claims[-1]]]
+    assert [end.key for end in group] == [claim.key for claim in [*claims[:3], claims[-1]]]
     states = [view.state for view in await store.jobs(limit=9)]
     assert states == [JobState.SUCCEEDED] * 5
     assert [run.state for run in (await store.runs(limit=9)).runs] == [RunState.SUCCEEDED] * 4

@@ -10,7 +10,7 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.store import JobStore, open_store
-from solstice_orchestrator.store.protocol import Claim
+from solstice_orchestrator.store.protocol import Claim, LastChunks
 from solstice_orchestrator.store.views import LogChunk
 from tests.servers.postgresql import ScratchDatabase
 from tests.stores import SUCCEEDED, WORKER, running
@@ -32,7 +32,8 @@ async def append(store: JobStore, claim: Claim) -> object:
 
 
 async def finish(store: JobStore, claim: Claim) -> object:
-    return await store.finish(claim.key, SUCCEEDED)
+    logs = [LastChunks(chunks=[LogChunk(sequence=1, at=1.0, data=b"late")])]
+    return await store.finish(claim.key, SUCCEEDED, logs)
 
 
 async def renew(store: JobStore, claim: Claim) -> object:

@@ -20,11 +20,11 @@ from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.processes import supervisor
 from solstice_orchestrator.processes.children import run
+from solstice_orchestrator.processes.small_trees import SMALL_TREE
 from solstice_orchestrator.worker.executors import process
 from solstice_orchestrator.worker.executors.host_launcher import HostLauncher
 from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
 from solstice_orchestrator.worker.workspaces import (
-    SMALL_TREE,
     TOP_OF_HIERARCHY,
     Workspaces,
     open_workspaces,
@@ -623,6 +623,13 @@ async def test_a_tree_that_cannot_be_removed_is_reported_with_the_reason(
         ("workspace.not_removed", str(tree), "error")
     ]
     assert logs[0]["detail"] == why
+
+
+async def test_a_tree_that_is_gone_needs_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/missing")
+    with capture_logs() as logs:
+        await remove_tree(tmp_path / "gone")
+    assert logs == []
 
 
 async def test_a_small_tree_is_removed_without_a_process(

@@ -1,6 +1,7 @@
 """Supervisors are forked from a prepared process, and no job depends on it."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -13,8 +14,11 @@ import pytest
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.processes import forked_supervisors, supervisor_starter
 from solstice_orchestrator.processes.forked_supervisors import ForkedSupervisor
+from solstice_orchestrator.processes.small_trees import SMALL_TREE
 from solstice_orchestrator.processes.supervisor import process_ids
+from solstice_orchestrator.worker import workspaces
 from solstice_orchestrator.worker.executors.supervisor_handle import open_supervisor
+from solstice_orchestrator.worker.workspaces import Workspace
 from tests.builders import execution, job, job_request
 from tests.executor_harness import NEEDS_PROC, ExecutorHarness, child_processes, unique_sleep
 from tests.polling import wait_until
@@ -53,9 +57,9 @@ async def _state(harness: ExecutorHarness, script: str, output: list[bytes]) -> 
 async def test_a_forked_supervisor_is_our_child_in_a_session_of_its_own(harness: ExecutorHarness) -> None:
     """So is one that is started by itself."""
     await harness.run('ps -o ppid=,sid= -p $PPID; echo $PPID; tr "\\0" " " < /proc/$PPID/cmdline')
-    parent, session, pid, *command = harness.text.split()[-8:]
+    parent, session, pid, *command = harness.text.split()[-9:]
     assert (int(parent), session) == (os.getpid(), pid)
-    assert command[-2].endswith(_PROGRAM)
+    assert command[-3].endswith(_PROGRAM)
 
 
 async def test_the_exit_code_of_a_forked_supervisor_says_how_it_ended(harness: ExecutorHarness) -> None:
@@ -94,6 +98,62 @@ async def test_jobs_go_on_and_begin_when_another_one_has_hit_the_starter(
     assert b"".join(output).endswith(b"begun\nwent on\n")
     assert await _state(harness, "echo third", []) is JobState.SUCCEEDED
     assert harness.starter_pid not in {None, first}
+
+
+async def test_a_supervisor_gets_a_plan_of_any_length(harness: ExecutorHarness) -> None:
+    """The rest of a long one follows after the fork."""
+    long = "x" * 120_000
+    for starter in (True, False):
+        async with harness.workspaces.attempt("x") as place:
+            where = place if starter else replace(place, starter=None)
+            plan = {"directory": "/", "env": {"LONG": long}, "grace": 1, "timeout": 60, "steps": []}
+            async with open_supervisor(execution(job()), where, f"{json.dumps(plan)}\n".encode()) as opened:
+                assert await opened.is_ready()
+                assert (await opened.verdict()).how == "completed"
+
+
+async def test_a_supervisor_with_a_plan_begins_nothing_before_it_may(harness: ExecutorHarness) -> None:
+    async with harness.workspaces.attempt("x") as place:
+        marker = place.root / "begun"
+        step: dict[str, object] = {"argv": ["/bin/sh", "-c", f"echo > {marker}"], "env": {}, "timeout": None}
+        plan = {"directory": "/", "env": {}, "grace": 1, "timeout": 60, "steps": [step]}
+        async with open_supervisor(execution(job()), place, f"{json.dumps(plan)}\n".encode()) as opened:
+            assert await opened.is_ready()
+            verdict = asyncio.ensure_future(opened.verdict())
+            # It has read the plan and announced the step when it asks for the control pipe again.
+            await asyncio.sleep(0.2)
+            assert not marker.exists()
+            opened.send(b"go\n")
+            assert (await verdict).how == "completed"
+            assert marker.exists()
+
+
+@NEEDS_PROC
+@pytest.mark.parametrize(
+    ("script", "here"),
+    [
+        ("mkdir -p a/b; echo > a/b/c; ln -s /etc/hostname a/link", False),
+        (f"touch $(seq {SMALL_TREE + 1})", True),
+        ("(sleep 0.01; echo late > $TMPDIR/late) & true", False),
+        ("kill -9 $PPID", True),
+    ],
+    ids=["small", "large", "a process is left", "no supervisor"],
+)
+async def test_the_supervisor_removes_a_small_workspace_and_the_orchestrator_any_other(
+    harness: ExecutorHarness, monkeypatch: pytest.MonkeyPatch, script: str, *, here: bool
+) -> None:
+    left = []
+    remove = workspaces._remove
+
+    async def noted(workspace: Workspace) -> None:
+        left.append(workspace.root.exists())
+        await remove(workspace)
+        left.append(workspace.root.exists())
+
+    monkeypatch.setattr(workspaces, "_remove", noted)
+    await harness.run(script)
+    assert left == [here, False]
+    assert await asyncio.to_thread(Path("/etc/hostname").exists)
 
 
 async def test_a_supervisor_holds_its_three_pipes_and_nothing_of_others(harness: ExecutorHarness) -> None:

@@ -33,7 +33,7 @@ from solstice_orchestrator.scheduling.workers import (
     WorkerState,
 )
 from solstice_orchestrator.stages.dispatch import CONDITION_SECONDS, Dispatch
-from solstice_orchestrator.store.protocol import AttemptKey, Claim, Renewal
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, LastChunks, Renewal
 from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
@@ -122,11 +122,11 @@ class FailingStore(SqliteStore):
             await asyncio.Event().wait()
         return await super().renew(worker_id, attempt_keys)
 
-    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+    async def finish(self, key: AttemptKey, outcome: Outcome, logs: Sequence[LastChunks] = ()) -> bool:
         if self.unfinished is not None:
             self.unfinished.set()
             raise RuntimeError("a mistake")
-        return await super().finish(key, outcome)
+        return await super().finish(key, outcome, logs)
 
     async def claim(self, worker_id: str, free: Mapping[str, int], limit: int) -> Sequence[Claim]:
         if self.broken > 0:

@@ -19,13 +19,18 @@ from solstice_orchestrator.domain.container_spec import ContainerSpec, ServiceSp
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
-from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore
+from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LastChunks
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from solstice_orchestrator.worker import execution, log_buffer
 from solstice_orchestrator.worker.execution import HANDED_BACK, execute
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.scripted import ScriptedExecutor
-from solstice_orchestrator.worker.log_buffer import DEFAULT_RETRY_LIMIT, StoreRetryLimit
+from solstice_orchestrator.worker.log_buffer import (
+    DEFAULT_RETRY_LIMIT,
+    FLUSH_BYTES,
+    LAST_BYTES,
+    StoreRetryLimit,
+)
 from solstice_orchestrator.worker.masking import Masking
 from solstice_orchestrator.worker.secret_rules import SecretRule, SecretRules
 from tests.builders import job, job_request
@@ -43,6 +48,8 @@ class RecordingStore:
     services: dict[str, bytes] = field(default_factory=dict)
     provisioned: list[bool] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    appended: int = 0
+    """Bytes of logs that were stored before the end."""
     failures: int = 0
     """How many of the next calls fail."""
     lost_lease: bool = False
@@ -56,13 +63,17 @@ class RecordingStore:
 
     async def append_log(self, key: AttemptKey, chunks: Sequence[LogChunk], service: str = "") -> bool:
         await self._answer(key)
+        if not self.lost_lease:
+            self.appended += sum(len(chunk.data) for chunk in chunks)
+            self._store(chunks, service)
+        return not self.lost_lease
+
+    def _store(self, chunks: Sequence[LogChunk], service: str) -> None:
         if service:
             self.services[service] = self.services.get(service, b"") + b"".join(each.data for each in chunks)
-            return not self.lost_lease
-        if not self.lost_lease:
+        else:
             known = {chunk.sequence for chunk in self.chunks}
             self.chunks.extend(chunk for chunk in chunks if chunk.sequence not in known)
-        return not self.lost_lease
 
     async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:
         await self._answer(key)
@@ -70,9 +81,11 @@ class RecordingStore:
         self.provisioned.append(done)
         return not self.lost_lease
 
-    async def finish(self, key: AttemptKey, outcome: Outcome) -> bool:
+    async def finish(self, key: AttemptKey, outcome: Outcome, logs: Sequence[LastChunks] = ()) -> bool:
         await self._answer(key)
         if not self.lost_lease:
+            for log in logs:
+                self._store(log.chunks, log.service)
             self.outcomes.append(outcome)
         return not self.lost_lease
 
@@ -156,6 +169,31 @@ async def test_log_and_outcome_are_stored() -> None:
     )
 
 
+async def test_what_a_short_job_writes_is_stored_with_its_end() -> None:
+    store = RecordingStore()
+    await running(store, "say hello", "exit 3")
+    assert store.text == b"$ step 1\nhello\n$ step 2\n"
+    assert (store.appended, store.calls) == (0, 1)
+
+
+@pytest.mark.parametrize(("written", "appended"), [(LAST_BYTES, 0), (LAST_BYTES + 1, LAST_BYTES + 1)])
+async def test_the_end_carries_a_little_of_the_log_at_most(written: int, appended: int) -> None:
+    store = RecordingStore()
+    store.gate.clear()
+
+    async def writes(log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        await log(b"x" * FLUSH_BYTES)
+        await wait_until(lambda: store.calls == 1)
+        await log(b"y" * written)
+        # The store answers once the job has ended.
+        asyncio.get_running_loop().call_later(0.05, store.gate.set)
+        return SUCCESS
+
+    await running(store, executor=CallingExecutor(writes))
+    assert store.text == b"x" * FLUSH_BYTES + b"y" * written
+    assert (store.appended, store.outcomes) == (FLUSH_BYTES + appended, [SUCCESS])
+
+
 async def test_a_mistake_while_the_rest_of_the_log_is_sent_leaves_the_task_whole() -> None:
     """Later steps, such as storing the failure, may have time limits of their own."""
 
@@ -164,7 +202,7 @@ async def test_a_mistake_while_the_rest_of_the_log_is_sent_leaves_the_task_whole
             raise KeyError("a bug")
 
     with pytest.raises(ExceptionGroup):
-        await running(BreakingStore(), "say hello")
+        await running(BreakingStore(), "repeat 20000 a line of the log")
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0

@@ -67,7 +67,9 @@ def write_copy(copy: CheckoutCopy, directory: str) -> None:
     """Write the checkout into the empty directory; raises OSError."""
     top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        written = {file.name: _write_file(top, file) for file in copy.files}
+        for file in copy.files:
+            _write_file(top, file)
+        written = {name: os.stat(name, dir_fd=top, follow_symlinks=False) for _, name in copy.index_entries}
         _write_file(top, CheckoutFile(INDEX, copy.index_mode, _index(copy, written)))
     finally:
         os.close(top)
@@ -90,8 +92,11 @@ def _index(copy: CheckoutCopy, written: Mapping[str, os.stat_result]) -> bytes:
     return bytes(index)
 
 
-def _write_file(top: int, file: CheckoutFile) -> os.stat_result:
-    """Write the file below the open directory, and return its properties."""
+def _write_file(top: int, file: CheckoutFile) -> None:
+    """Write the file below the open directory.
+
+    With as few system calls as possible: in a thread, each of them may have to wait for the interpreter.
+    """
     mode = stat.S_IMODE(file.mode)
     if stat.S_ISREG(file.mode):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -100,11 +105,9 @@ def _write_file(top: int, file: CheckoutFile) -> os.stat_result:
             left = memoryview(file.content)
             while left:
                 left = left[os.write(descriptor, left) :]
-            return os.fstat(descriptor)
         finally:
             os.close(descriptor)
-    if stat.S_ISDIR(file.mode):
+    elif stat.S_ISDIR(file.mode):
         os.mkdir(file.name, mode, dir_fd=top)
     else:
         os.symlink(os.fsdecode(file.content), file.name, dir_fd=top)
-    return os.stat(file.name, dir_fd=top, follow_symlinks=False)

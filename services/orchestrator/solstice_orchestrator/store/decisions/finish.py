@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -11,10 +11,19 @@ from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, OWN_FAILURES, UNCO
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.store.decisions.steer import as_requested, requested_end
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
-from solstice_orchestrator.store.protocol import AttemptKey
+from solstice_orchestrator.store.protocol import AttemptKey, LastChunks
 from solstice_orchestrator.store.records.changes import Attempt, Job
+from solstice_orchestrator.store.records.rows import log_rows
 
-AttemptEnd = tuple[AttemptKey, Outcome]
+
+class AttemptEnd(NamedTuple):
+    """How an attempt ended, and the ends of its logs."""
+
+    key: AttemptKey
+    outcome: Outcome
+    logs: Sequence[LastChunks] = ()
+
+
 BATCHES_AT_ONCE: Final = 2
 """While one batch of ends is written, the next is decided."""
 
@@ -35,11 +44,13 @@ def finish_attempts(
     ends do not change, because another of their jobs runs and none is blocked; their other jobs need not be loaded.
     """
     known, answers, settled = dict(past), [], dict[str, None]()
-    for key, outcome in ends:
+    for key, outcome, logs in ends:
         job = running_job(unit, key)
         if job is None:
             answers.append(_ended_so(known.get(key), as_requested(unit.jobs.get(key.job_id), outcome)))
             continue
+        for log in logs:
+            unit.add_log(log_rows(key.job_id, key.number, log.chunks, log.service))
         known[key] = end_attempt(unit, job, outcome)
         settled[job.run_id] = None
         answers.append(True)
@@ -54,7 +65,7 @@ def by_key(past: Iterable[Attempt]) -> dict[AttemptKey, Attempt]:
 
 def ended_attempts(unit: UnitOfWork, ends: Sequence[AttemptEnd]) -> Sequence[AttemptKey]:
     """Return the attempts that are not running here: the caller looks up their past."""
-    return [key for key, _ in ends if running_job(unit, key) is None]
+    return [end.key for end in ends if running_job(unit, end.key) is None]
 
 
 def running_job(unit: UnitOfWork, key: AttemptKey) -> Job | None:

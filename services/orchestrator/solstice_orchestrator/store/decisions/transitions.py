@@ -18,6 +18,7 @@ from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChan
 from solstice_orchestrator.store.outbox.dead_letter import dead_letter_headers
 from solstice_orchestrator.store.records.changes import (
     Attempt,
+    ChunkRow,
     Job,
     RefRun,
     RequestDeadLetter,
@@ -74,6 +75,7 @@ class UnitOfWork:
         self._changed_jobs: dict[str, None] = {}
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
+        self._log_rows: list[ChunkRow] = []
         self._moves: list[StateChange] = []
         self._dead_letters: list[RequestDeadLetter] = []
         self._arrivals: list[str] = []
@@ -92,6 +94,7 @@ class UnitOfWork:
             new_jobs=[self.jobs[job_id] for job_id in self._new],
             specs=self._new,
             attempts=self._ended,
+            log_rows=self._log_rows,
             statuses=self._statuses(),
             dead_letters=self._dead_letters,
             arrivals=self._arrivals,
@@ -182,6 +185,10 @@ class UnitOfWork:
         )
         self._ended.append(attempt)
         return attempt
+
+    def add_log(self, rows: Iterable[ChunkRow]) -> None:
+        """Add chunks of the log of a running attempt."""
+        self._log_rows += rows
 
     def _request_group_if_needed(self, job_id: str) -> bool:
         """Return whether the job must wait for a group; also when it has already asked.

@@ -73,7 +73,7 @@ class ClaimCache:
 
 async def finish(transaction: PostgreSQLTransaction, group: Sequence[AttemptEnd]) -> Sequence[bool]:
     """Record the ends of attempts; True also when this same end was recorded before."""
-    unit, going_on = await load_ending(transaction, list({key.job_id for key, _ in group}))
+    unit, going_on = await load_ending(transaction, list({end.key.job_id for end in group}))
     past = await attempts_of(transaction, [key.job_id for key in ended_attempts(unit, group)])
     answers = finish_attempts(unit, group, by_key(past), going_on)
     await write(transaction, unit.changes())

@@ -5,9 +5,14 @@ from collections.abc import Mapping, Sequence
 from solstice_orchestrator.store.decisions.finish import by_key
 from solstice_orchestrator.store.decisions.lease import progress, renewal
 from solstice_orchestrator.store.postgresql.tables import worker_table
-from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, attempts_of
+from solstice_orchestrator.store.postgresql.tables.transaction import (
+    PostgreSQLTransaction,
+    attempts_of,
+    write,
+)
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
-from solstice_orchestrator.store.records.rows import kind_column
+from solstice_orchestrator.store.records.changes import RowChanges
+from solstice_orchestrator.store.records.rows import log_rows
 from solstice_orchestrator.store.views import LogChunk
 
 
@@ -55,20 +60,7 @@ async def append_log(
     )
     if not claimed:
         return False
-    table, of_service = ("service_log_chunks", ", $7") if service else ("log_chunks", "")
-    await transaction.connection.execute(
-        f"INSERT INTO {table} SELECT $1, $2{of_service}, *"  # noqa: S608  made of constants
-        " FROM unnest($3::integer[], $4::double precision[], $5::bytea[], $6::text[])"
-        " ON CONFLICT DO NOTHING",
-        key.job_id,
-        key.number,
-        [chunk.sequence for chunk in chunks],
-        [chunk.at for chunk in chunks],
-        [chunk.data for chunk in chunks],
-        [kind_column(chunk) for chunk in chunks],
-        *([service] if service else []),
-    )
-    transaction.changed = True
+    await write(transaction, RowChanges(log_rows=log_rows(key.job_id, key.number, chunks, service)))
     return True
 
 

@@ -48,6 +48,7 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Cancelled,
     Claim,
+    LastChunks,
     OutboxMessage,
     PlanningTask,
     Purged,
@@ -136,8 +137,8 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
     async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:
         return await self._write(lambda transaction: lease.provisioning(transaction, key, seconds, done=done))
 
-    def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
-        return self._finishing((key, outcome))
+    def finish(self, key: AttemptKey, outcome: Outcome, logs: Sequence[LastChunks] = ()) -> Awaitable[bool]:
+        return self._finishing(AttemptEnd(key, outcome, logs))
 
     async def rescue(self) -> Sequence[AttemptKey]:
         rescued: list[AttemptKey] = []
@@ -256,7 +257,7 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         return await self._write(lambda transaction: change_runs(transaction, [run_id], decide))
 
     async def _finish(self, group: Sequence[AttemptEnd]) -> Sequence[bool]:
-        ends = [(end, self._claim_cache.take(*end)) for end in group]
+        ends = [(end, self._claim_cache.take(end.key, end.outcome)) for end in group]
         known = [(end, single_job_runs) for end, single_job_runs in ends if single_job_runs is not None]
         if not known or not await self._end_at_once(known):
             return await self._write(lambda transaction: finish.finish(transaction, group))

@@ -135,6 +135,20 @@ class Attempt(NamedTuple):
     provisioning_seconds: float | None = None
 
 
+class ChunkRow(NamedTuple):
+    """A chunk of an attempt's log."""
+
+    job_id: str
+    attempt: int
+    sequence: int
+    at: float
+    data: bytes
+    kind: str | None
+    """None: output."""
+    service: str = ""
+    """The service of the job that wrote it; empty for the job's own log."""
+
+
 class RefRun(NamedTuple):
     """A planned run of a branch or change request."""
 
@@ -222,6 +236,8 @@ class RowChanges:
     """The specs of new jobs, by job id; written once."""
     attempts: Sequence[Attempt] = ()
     """Attempts that ended."""
+    log_rows: Sequence[ChunkRow] = ()
+    """Chunks of their logs; those that are stored already stay as they are."""
     statuses: Sequence[Status] = ()
     """In publishing order."""
     dead_letters: Sequence[RequestDeadLetter] = ()

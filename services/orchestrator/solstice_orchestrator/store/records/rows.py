@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -27,6 +27,7 @@ from solstice_orchestrator.domain.container_spec import (
 )
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
+from solstice_orchestrator.store.records.changes import ChunkRow
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
 
 NEEDS_SERVICES: Final = "a job with services, which needs a newer orchestrator here: update this one"
@@ -50,9 +51,20 @@ def chunk_of(row: DatabaseRow) -> LogChunk:
     return LogChunk(sequence=row["sequence"], at=row["at"], data=row["data"], kind=kind)
 
 
-def kind_column(chunk: LogChunk) -> str | None:
-    """Return what the store writes as the kind of a chunk."""
-    return None if chunk.kind is ChunkKind.OUTPUT else chunk.kind.value
+def log_rows(job_id: str, attempt: int, chunks: Iterable[LogChunk], service: str = "") -> Sequence[ChunkRow]:
+    """Return the rows of these chunks."""
+    return [
+        ChunkRow(
+            job_id,
+            attempt,
+            chunk.sequence,
+            chunk.at,
+            chunk.data,
+            None if chunk.kind is ChunkKind.OUTPUT else chunk.kind.value,
+            service,
+        )
+        for chunk in chunks
+    ]
 
 
 def key(text: str) -> bytes:

@@ -14,7 +14,7 @@ from solstice_orchestrator.store.sqlite.tables.transaction import (
 
 def finish(transaction: SqliteTransaction, group: Sequence[AttemptEnd]) -> Sequence[bool]:
     """Record the ends of attempts; True also when this same end was recorded before."""
-    job_ids = list({key.job_id for key, _ in group})
+    job_ids = list({end.key.job_id for end in group})
     goes_on = _goes_on(transaction, job_ids)
     unit = load_runs(transaction, [run_id for run_id, goes in goes_on.items() if not goes], job_ids)
     past = attempts_of(transaction, [key.job_id for key in ended_attempts(unit, group)])

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from solstice_orchestrator.store.decisions.finish import by_key
 from solstice_orchestrator.store.decisions.lease import progress, renewal
 from solstice_orchestrator.store.protocol import AttemptKey, Renewal
-from solstice_orchestrator.store.records.rows import kind_column
+from solstice_orchestrator.store.records.rows import log_rows
 from solstice_orchestrator.store.sqlite.tables import worker_table
-from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, attempts_of
+from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, attempts_of, insert_log
 from solstice_orchestrator.store.views import LogChunk
 
 
@@ -38,29 +38,7 @@ def append_log(
     ).fetchone()
     if claimed is None:
         return False
-    if service:
-        transaction.connection.executemany(
-            "INSERT INTO service_log_chunks (job_id, attempt, service, sequence, at, data, kind)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            [
-                (key.job_id, key.number, service, chunk.sequence, chunk.at, chunk.data, kind_column(chunk))
-                for chunk in chunks
-            ],
-        )
-        return True
-    kinds = [
-        (key.job_id, key.number, chunk.sequence, kind)
-        for chunk in chunks
-        if (kind := kind_column(chunk)) is not None
-    ]
-    if kinds:
-        transaction.connection.executemany(
-            "INSERT INTO log_marks VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", kinds
-        )
-    transaction.connection.executemany(
-        "INSERT INTO log_chunks (job_id, attempt, sequence, at, data) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        [(key.job_id, key.number, chunk.sequence, chunk.at, chunk.data) for chunk in chunks],
-    )
+    insert_log(transaction.connection, log_rows(key.job_id, key.number, chunks, service))
     return True
 
 

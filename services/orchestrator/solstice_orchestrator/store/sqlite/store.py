@@ -30,6 +30,7 @@ from solstice_orchestrator.store.protocol import (
     AttemptKey,
     Cancelled,
     Claim,
+    LastChunks,
     OutboxMessage,
     PlanningTask,
     Purged,
@@ -158,8 +159,8 @@ class SqliteStore(SqliteQueries, RunOperations):
             topics=StoreTopic.VIEWS,
         )
 
-    def finish(self, key: AttemptKey, outcome: Outcome) -> Awaitable[bool]:
-        return self._finishing((key, outcome))
+    def finish(self, key: AttemptKey, outcome: Outcome, logs: Sequence[LastChunks] = ()) -> Awaitable[bool]:
+        return self._finishing(AttemptEnd(key, outcome, logs))
 
     async def rescue(self) -> Sequence[AttemptKey]:
         return await self._write(rescue.rescue)

@@ -50,4 +50,5 @@ class HostLauncher:
             directory=workspace.source,
             environment=environment(execution, workspace, self.path),
             commands=commands,
+            removes=workspace.root,
         )

@@ -34,6 +34,8 @@ class Launch:
     """The outputs of the servers that the setup starts, by name."""
     storage: Sequence[Path] = ()
     """The directories outside of the workspace in which those servers write."""
+    removes: Path | None = None
+    """A directory that the supervisor removes at its end, if it is small."""
     isolates: bool = False
     """Whether the steps cannot reach their supervisor."""
     title: str = "$ container"

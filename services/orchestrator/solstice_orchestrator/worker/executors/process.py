@@ -105,6 +105,7 @@ class ProcessExecutor:
             "grace": self.grace_seconds,
             "timeout": spec.timeout_seconds,
             "setup": launch.setup_seconds,
+            "remove": str(launch.removes or ""),
             "steps": [
                 *(
                     [{"argv": list(launch.setup), "env": {}, "timeout": launch.setup_seconds or None}]
@@ -156,15 +157,16 @@ class ProcessExecutor:
         log: LimitedLog,
         stop: asyncio.Event,
     ) -> Outcome:
-        async with open_supervisor(execution, workspace) as supervisor:
+        plan = json.dumps(self._plan(execution, launch)).encode() + b"\n"
+        async with open_supervisor(execution, workspace, plan) as supervisor:
             if not await supervisor.is_ready():
                 return Outcome(
                     state=JobState.ERRORED,
                     reason=Reason.EXECUTOR_FAILED,
                     detail="the supervisor of the job's processes did not start",
                 )
-            supervisor.send(json.dumps(self._plan(execution, launch)).encode() + b"\n")
-            # From here on no failure counts as infrastructure: the running job may have caused it.
+            # It waits to be allowed the first step. From here on no failure counts as infrastructure: the running job may
+            # have caused it.
             outcome = to_outcome(VANISHED, execution.spec, requested=CANCELLED if stop.is_set() else None)
             try:
                 async with (

@@ -174,13 +174,16 @@ class SupervisorHandle:
 
 
 @asynccontextmanager
-async def open_supervisor(execution: Execution, workspace: Workspace) -> AsyncIterator[SupervisorHandle]:
-    """Start a supervisor without a plan; leaving ends it and all its descendants.
+async def open_supervisor(
+    execution: Execution, workspace: Workspace, plan: bytes = b""
+) -> AsyncIterator[SupervisorHandle]:
+    """Start a supervisor with this plan; leaving ends it and all its descendants.
 
-    A cancelled caller waits for that end too.
+    It begins no step before it is allowed to. A cancelled caller waits for its end too.
     """
     group = workspace.group.path if workspace.group else None
-    process = (workspace.starter and await workspace.starter.fork(group)) or start(
+    forked = await workspace.starter.fork(group, plan) if workspace.starter else None
+    process = forked or start(
         (sys.executable, "-I", "-S", supervisor.__file__, *([str(group)] if group else [])),
         Path("/"),
         {"LC_ALL": "C.UTF-8"},
@@ -194,6 +197,8 @@ async def open_supervisor(execution: Execution, workspace: Workspace) -> AsyncIt
         ExitStack() as control,
     ):
         send = control.enter_context(pipe_writer(process.stdin))
+        if rest := plan[forked.given if forked else 0 :]:
+            send(rest)
         handle = SupervisorHandle(
             process, Pipes(send, control.close, verdicts, output), workspace.root, workspace.group
         )

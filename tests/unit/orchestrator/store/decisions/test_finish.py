@@ -7,7 +7,12 @@ from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import MAX_ATTEMPTS, Outcome, Reason
-from solstice_orchestrator.store.decisions.finish import ended_attempts, finish_attempts, running_job
+from solstice_orchestrator.store.decisions.finish import (
+    AttemptEnd,
+    ended_attempts,
+    finish_attempts,
+    running_job,
+)
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.changes import Attempt, Job
@@ -30,7 +35,7 @@ def unit_of(**changes: Any) -> UnitOfWork:
 
 
 def end(unit: UnitOfWork, outcome: Outcome) -> Job:
-    assert finish_attempts(unit, [(KEY, outcome)], {}) == [True]
+    assert finish_attempts(unit, [AttemptEnd(KEY, outcome)], {}) == [True]
     return unit.jobs[KEY.job_id]
 
 
@@ -48,11 +53,13 @@ def test_an_end_closes_the_attempt_and_ends_job_and_run() -> None:
 
 def test_an_end_that_was_recorded_is_recorded_and_another_is_refused() -> None:
     unit = unit_of()
-    assert finish_attempts(unit, [(KEY, BROKEN), (KEY, BROKEN), (KEY, DONE)], {}) == [True, True, False]
+    assert finish_attempts(
+        unit, [AttemptEnd(KEY, BROKEN), AttemptEnd(KEY, BROKEN), AttemptEnd(KEY, DONE)], {}
+    ) == [True, True, False]
     (past,) = unit.changes().attempts
     later = unit_of(attempt=2)
-    assert finish_attempts(later, [(KEY, BROKEN)], {KEY: past}) == [True]
-    assert finish_attempts(later, [(KEY, BROKEN)], {}) == [False]
+    assert finish_attempts(later, [AttemptEnd(KEY, BROKEN)], {KEY: past}) == [True]
+    assert finish_attempts(later, [AttemptEnd(KEY, BROKEN)], {}) == [False]
     assert not later.changes().jobs
 
 
@@ -70,15 +77,15 @@ def test_an_end_that_was_recorded_is_recorded_and_another_is_refused() -> None:
 def test_an_end_is_the_same_only_in_all_that_it_says(changed: dict[str, Any]) -> None:
     past = Attempt(KEY.job_id, 1, "w", JobState.FAILED, Reason.STEP_FAILED, 1.0, 2.0, 3, "make", "it broke")
     unit = unit_of(attempt=2)
-    assert finish_attempts(unit, [(KEY, BROKEN)], {KEY: past}) == [True]
-    assert finish_attempts(unit, [(KEY, BROKEN)], {KEY: past._replace(**changed)}) == [False]
+    assert finish_attempts(unit, [AttemptEnd(KEY, BROKEN)], {KEY: past}) == [True]
+    assert finish_attempts(unit, [AttemptEnd(KEY, BROKEN)], {KEY: past._replace(**changed)}) == [False]
 
 
 def test_only_the_current_attempt_of_a_running_job_is_running() -> None:
     unit = unit_of()
     assert running_job(unit, KEY) == unit.jobs[KEY.job_id]
     gone = [AttemptKey(job_id=KEY.job_id, number=2), AttemptKey(job_id="unknown", number=1)]
-    assert ended_attempts(unit, [(key, DONE) for key in (KEY, *gone)]) == gone
+    assert ended_attempts(unit, [AttemptEnd(key, DONE) for key in (KEY, *gone)]) == gone
     assert running_job(unit_of(state=JobState.WAITING), KEY) is None
 
 

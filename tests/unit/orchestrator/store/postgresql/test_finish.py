@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.identifiers import id_source
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.store.decisions.finish import AttemptEnd
 from solstice_orchestrator.store.postgresql.finish import REMEMBERED, ClaimCache, SingleJobRun, end_at_once
 from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import StoreRules
@@ -22,7 +23,7 @@ async def test_rows_are_locked_in_one_order_for_any_order_of_ends() -> None:
     database = AsyncMock()
     database.at_once.return_value = [{"now": 5.0}]
     ended = [run_of_one_job(number) for number in (3, 1, 2)]
-    group = [((AttemptKey(job_id=each.job.job_id, number=1), DONE), each) for each in ended]
+    group = [(AttemptEnd(AttemptKey(job_id=each.job.job_id, number=1), DONE), each) for each in ended]
     rules = StoreRules(new_id=id_source(rng), rng=rng)
     assert await end_at_once(database, rules, 4.0, group, needs_now=False) == 5.0
     _, *arguments = database.at_once.await_args.args

@@ -12,6 +12,7 @@ from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAc
 from solstice_orchestrator.domain.image_names import is_image_name
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
+from solstice_orchestrator.store.records.changes import ChunkRow
 from solstice_orchestrator.store.records.rows import (
     attempt_view,
     chunk_of,
@@ -19,7 +20,7 @@ from solstice_orchestrator.store.records.rows import (
     encode_spec,
     job_view,
     key,
-    kind_column,
+    log_rows,
     request_fields,
     run_view,
 )
@@ -136,7 +137,7 @@ def test_a_request_with_a_number_beyond_every_float_is_read() -> None:
 def test_a_chunk_of_the_log_has_the_kind_that_was_stored(stored: str | None, kind: ChunkKind) -> None:
     chunk = chunk_of({"sequence": 3, "at": 1.5, "data": b"x", "kind": stored})
     assert chunk == LogChunk(sequence=3, at=1.5, data=b"x", kind=kind)
-    assert kind_column(chunk) == stored
+    assert log_rows("job", 2, [chunk], "db") == [ChunkRow("job", 2, 3, 1.5, b"x", stored, "db")]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ _TYPES: Final[Mapping[str, str]] = {
             "timeout_at",
             "requested_at",
             "provisioning_seconds",
+            "at",
         ),
         "double precision",
     ),
@@ -61,7 +62,7 @@ _TYPES: Final[Mapping[str, str]] = {
         ),
         "integer",
     ),
-    **dict.fromkeys(("body", "spec", "group_key", "ref_key"), "bytea"),
+    **dict.fromkeys(("body", "spec", "data", "group_key", "ref_key"), "bytea"),
     "start_tag": "bigint",
     **dict.fromkeys(("cancel_requested", "group_acquired", "supersede", "rerun"), "boolean"),
 }

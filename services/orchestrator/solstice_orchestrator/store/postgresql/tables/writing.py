@@ -19,6 +19,7 @@ from solstice_orchestrator.store.records.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
     Attempt,
+    ChunkRow,
     Job,
     RefRun,
     RowChanges,
@@ -27,6 +28,10 @@ from solstice_orchestrator.store.records.changes import (
 
 OUTDATED_SECONDS: Final = 5.0
 """A decision older than this is not written: a transaction that paused for so long is lost as well."""
+
+_LOG: Final = "job_id, attempt, sequence, at, data, kind"
+_OF_JOB: Final = f"log_chunks ({_LOG}) SELECT {_LOG}"
+_OF_SERVICE: Final = f"service_log_chunks ({_LOG}, service) SELECT {_LOG}, service"
 
 Rows = Sequence[Sequence[Any]]
 
@@ -102,9 +107,26 @@ def _rest(changes: RowChanges, arguments: list[Any]) -> list[str]:
         _insert("attempts", Attempt._fields, attempts_to_insert(changes), arguments),
         _insert("outbox", OutboxBatch._fields, pack(changes.statuses, changes.dead_letters), arguments),
         _insert("ref_runs", RefRun._fields, changes.ref_runs, arguments),
+        _insert_log([row for row in changes.log_rows if not row.service], _OF_JOB, arguments),
+        _insert_log([row for row in changes.log_rows if row.service], _OF_SERVICE, arguments),
         _clear_failures(healthy_ends(changes.attempts), arguments),
     ]
     return [part for part in parts if part]
+
+
+def _insert_log(rows: Sequence[ChunkRow], into: str, arguments: list[Any]) -> str:
+    """Return the insertion of chunks of logs; stored ones stay as they are.
+
+    Nearly every end brings some, and always as arrays: one more shape, not one for each way to send them.
+    """
+    if not rows:
+        return ""
+    arrays = []
+    for name, values in zip(ChunkRow._fields, zip(*rows, strict=True), strict=True):
+        arguments.append(list(values))
+        arrays.append(f"${len(arguments)}::{type_of(name)}[]")
+    names = ", ".join(ChunkRow._fields)
+    return f"INSERT INTO {into} FROM unnest({', '.join(arrays)}) AS new ({names}) ON CONFLICT DO NOTHING"
 
 
 def _clear_failures(worker_ids: Sequence[str], arguments: list[Any]) -> str:

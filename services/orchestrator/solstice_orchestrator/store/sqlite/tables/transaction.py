@@ -26,6 +26,7 @@ from solstice_orchestrator.store.records.changes import (
     JOB_CHANGES,
     RUN_CHANGES,
     Attempt,
+    ChunkRow,
     Job,
     RefRun,
     RequestDeadLetter,
@@ -145,10 +146,34 @@ def write(transaction: SqliteTransaction, changes: RowChanges) -> None:
         [(*structs.astuple(job), changes.specs[job.job_id]) for job in changes.new_jobs],
     )
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
+    insert_log(connection, changes.log_rows)
     insert_many(connection, f"INSERT INTO ref_runs ({', '.join(RefRun._fields)}) VALUES", changes.ref_runs)
     note_ends(connection, changes.attempts, changes.jobs, transaction.now)
     insert_messages(connection, changes.statuses, changes.dead_letters)
     transaction.groups.update(changes.groups)
+
+
+def insert_log(connection: sqlite3.Connection, rows: Sequence[ChunkRow]) -> None:
+    """Insert chunks of logs; stored ones stay as they are."""
+    own = [row for row in rows if not row.service]
+    insert_many(
+        connection,
+        "INSERT INTO log_chunks (job_id, attempt, sequence, at, data) VALUES",
+        [row[:5] for row in own],
+        "ON CONFLICT DO NOTHING",
+    )
+    insert_many(
+        connection,
+        "INSERT INTO log_marks (job_id, attempt, sequence, kind) VALUES",
+        [(*row[:3], row.kind) for row in own if row.kind is not None],
+        "ON CONFLICT DO NOTHING",
+    )
+    insert_many(
+        connection,
+        f"INSERT INTO service_log_chunks ({', '.join(ChunkRow._fields)}) VALUES",
+        [row for row in rows if row.service],
+        "ON CONFLICT DO NOTHING",
+    )
 
 
 def insert_messages(
