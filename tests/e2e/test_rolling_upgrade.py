@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from solstice_common.messages import Source
 from solstice_orchestrator.store import open_store
 from tests.e2e.webhook_calls import Sender, push, secrets
 from tests.gated_jobs import WORK, GatedJob, GatedJobs, publish_requests
-from tests.polling import wait_until, wait_until_true
+from tests.polling import wait_until_true
 from tests.releases.release_code import ABSENT, is_in_history, python_path, unpack
 from tests.servers.forge_api import forge_api
 from tests.servers.forge_integration import FRESH_FORGE, forge_integration
@@ -49,6 +50,11 @@ class OnRabbitMQ(SharedFiles):
         return self.amqp_url
 
 
+async def have_ended(jobs: GatedJobs, count: int) -> bool:
+    """Whether so many jobs have ended."""
+    return len(jobs.records("done")) >= count
+
+
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment in which a Python runs the code of the previous release."""
@@ -72,10 +78,10 @@ async def test_orchestrators_of_both_releases_share_a_database(
 
         first = await started(**old)
         await publish_requests(files, work, RUNS)
-        await wait_until(lambda: len(work.jobs.records("done")) >= RUNS // 2)
+        await wait_until_true("the first works", partial(have_ended, work.jobs, RUNS // 2))
         second = await started()
         await publish_requests(files, work, RUNS)
-        await wait_until(lambda: len(work.jobs.records("done")) >= RUNS + RUNS // 2)
+        await wait_until_true("both work", partial(have_ended, work.jobs, RUNS + RUNS // 2))
         first.terminate()
         await publish_requests(files, work, RUNS)
         assert await asyncio.to_thread(first.ended) == 0
@@ -90,7 +96,6 @@ async def test_orchestrators_of_both_releases_share_a_database(
         views = await store.jobs(limit=100)
         workers = {each.worker_id for view in views for each in await store.attempts(view.job_id)}
         assert workers == {first.worker_id, second.worker_id}
-        assert not [event for event in first.events if event.get("level") in {"error", "critical"}]
     # A job that was handed back at the end of the first has two attempts, of which one began.
     begun = Counter(record.job_id for record in work.jobs.records("begun"))
     assert begun == work.jobs.done_counts()
@@ -136,9 +141,9 @@ async def test_one_service_may_be_older_than_the_other(
             [push(Source.FORGEJO, repository.url, each, now=time.time()) for each in commits]
         )
 
-        def all_are_shown() -> bool:
+        async def all_are_shown() -> bool:
             shown = {key[1]: each["state"] for key, each in forge.shown.items() if key[2] == "solstice"}
             return shown == dict.fromkeys(commits, "success")
 
-        await wait_until(all_are_shown)
+        await wait_until_true("the forge shows each result", all_are_shown)
     assert sorted(work.done_counts().values()) == [1] * RUNS

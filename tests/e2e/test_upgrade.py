@@ -14,7 +14,7 @@ from solstice_common.broker import Broker, Message, open_broker
 from solstice_common.messages import JobRequestV1, Source, derive_request_id
 from solstice_common.storage.migrations import migrations_of
 from solstice_orchestrator.store import JobStore, open_store
-from tests.polling import wait_until, wait_until_true
+from tests.polling import wait_until_true
 from tests.releases.databases import load_file, load_server
 from tests.releases.fill_release import JOBS, REPOSITORY, request, seen
 from tests.releases.lighthouse import COMMIT, lighthouse_proxy, make_lighthouse
@@ -174,11 +174,14 @@ async def test_an_installation_goes_on_after_its_upgrade(installation: Installat
             ended = {key for key, run in (await seen(running.store))["runs"].items() if run["finished_at"]}
             return ended >= expected - {derive_request_id("approval")}
 
+        async def statuses_are_shown() -> bool:
+            return running.shown.keys() >= CONTEXTS
+
         # What the previous release took from the queue comes once more.
         await publish(running.broker, "ended", "running", "planning", "in the queue", "asked afterwards")
         await wait_until_true("all has ended", all_ended)
         await wait_until_true("dead letters are there", dead_letters_are_there)
-        await wait_until(lambda: running.shown.keys() >= CONTEXTS)
+        await wait_until_true("the forge shows them", statuses_are_shown)
         found = await seen(running.store)
     runs = found["runs"]
     assert runs.keys() == expected
