@@ -24,6 +24,7 @@ RETENTION: Final[Mapping[str, Mapping[str, str]]] = {
             ),
             RUN,
         ),
+        "artifacts": "after the `retention` of the artifact, with its run at the latest; the archive an hour later",
         "ref_runs": "after `RETENTION_DAYS`, at least 30 days",
         "cancels": "after `RETENTION_DAYS`",
         "outbox": "when the broker has confirmed it",

@@ -4,6 +4,7 @@ import asyncio
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.artifact_records import ArtifactRecord
 from solstice_orchestrator.store.protocol import (
     LOG_CHUNKS_PER_PURGE,
     Admitted,
@@ -23,6 +24,7 @@ from tests.stores import (
 )
 
 DAY = 86_400.0
+ARTIFACT = ArtifactRecord(name="dist", digest="ab" * 32, size=1, files=1, retention_seconds=1e9)
 
 
 async def finished(store: JobStore, request: JobRequestV1 | None = None) -> str:
@@ -34,6 +36,7 @@ async def finished(store: JobStore, request: JobRequestV1 | None = None) -> str:
         (claim,) = await claimed(store)
         assert await store.append_log(claim.key, [chunk(1), chunk(2)])
         assert await store.append_log(claim.key, [chunk(1)], "db")
+        assert await store.record_artifact(claim.key, ARTIFACT, 0)
         assert await store.finish(claim.key, SUCCEEDED)
     return run_id
 
@@ -66,6 +69,7 @@ async def test_a_run_that_ended_long_enough_ago_is_gone_with_all_that_was_its(
         assert await store.attempts(view.job_id) == []
         assert await store.log(view.job_id) is None
         assert await store.logged_services(view.job_id, attempt=1) == []
+    assert await store.recorded_digests([ARTIFACT.digest]) == frozenset()
 
 
 async def test_what_is_younger_or_not_finished_stays(store: JobStore, clock: ManualClock) -> None:

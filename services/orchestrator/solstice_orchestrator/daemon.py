@@ -23,6 +23,7 @@ from solstice_orchestrator.opening.components import Components, open_components
 from solstice_orchestrator.opening.factories import broker_of
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.settings import OrchestratorSettings
+from solstice_orchestrator.stages.artifact_sweep import run_artifact_sweep
 from solstice_orchestrator.stages.backlog import JobBacklog, run_backlog
 from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.stages.dispatch import Dispatch
@@ -258,6 +259,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
         "queue-reports": run_queue_reports(
             queue_reports, every_seconds=settings.line_report_seconds, rng=rng
         ),
+        "artifacts": run_artifact_sweep(store, components.artifacts, rng=rng),
         "retention": run_retention(store, days=settings.retention_days, rng=rng),
         **_traces(components),
     }

@@ -94,6 +94,11 @@ class LogEvent(StrEnum):
     RETENTION_PAUSED = "retention.paused"
     """Old runs cannot be removed now: detail."""
 
+    ARTIFACTS_REMOVED = "artifacts.removed"
+    """Expired artifacts were removed: records, archives (how many files)."""
+    ARTIFACT_SWEEP_PAUSED = "artifacts.sweep_paused"
+    """Expired artifacts cannot be removed now: detail."""
+
     OUTBOX_PUBLISHED = "outbox.published"
     """The broker confirmed messages of the outbox: count, dead_letters."""
     OUTBOX_NOT_PUBLISHED = "outbox.not_published"

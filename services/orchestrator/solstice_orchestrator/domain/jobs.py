@@ -52,6 +52,10 @@ class Reason(StrEnum):
     """A service of it ended before the job did."""
     SERVICE_NOT_READY = "service_not_ready"
     """A service of it was not ready in time."""
+    ARTIFACT_REFUSED = "artifact_refused"
+    """Its steps succeeded, but the files of an artifact are missing, too large, or no plain files."""
+    ARTIFACT_NOT_STORED = "artifact_not_stored"
+    """Its steps succeeded, but there was no room for an artifact, or the directory failed."""
     SUPERSEDED = "superseded"
     """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
@@ -187,6 +191,18 @@ DEFAULT_RUN_SPEC: Final = RunSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactSpec:
+    """One artifact, as the workflow file describes it."""
+
+    name: str
+    """Unique in its job."""
+    path: str
+    """The pattern of its files (`solstice_common.values.globs`), relative to the workspace."""
+    retention_seconds: float | None = None
+    """How long it is kept; None: as the operator says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """One job of a workflow, as planned: all that an executor needs besides the request."""
 
@@ -212,6 +228,8 @@ class JobSpec:
     checkout: CheckoutSpec | None = PLAIN_CHECKOUT
     """None: nothing is checked out."""
     container: ContainerSpec = ANY_CONTAINER
+    artifacts: tuple[ArtifactSpec, ...] = ()
+    """Kept after its last step."""
 
 
 def named_secrets(spec: JobSpec) -> frozenset[str]:

@@ -35,6 +35,8 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.OUT_OF_DISK: "The job needed more disk space than it may use",
     Reason.SERVICE_DIED: "A service of the job ended too early",
     Reason.SERVICE_NOT_READY: "A service of the job was not ready in time",
+    Reason.ARTIFACT_REFUSED: "An artifact of the job cannot be kept",
+    Reason.ARTIFACT_NOT_STORED: "There was no room for an artifact of the job",
     Reason.RUN_TIMEOUT: "The run took longer than it may",
     Reason.CANCEL_REQUESTED: "Cancelled",
     Reason.SUPERSEDED: "Cancelled for a newer run",

@@ -18,6 +18,7 @@ from solstice_orchestrator.git.version import warn_of_unfit_git
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.opening.awaited_store import retry_until_available
 from solstice_orchestrator.opening.factories import (
+    artifacts_of,
     broker_of,
     executor_of,
     git_hosts_of,
@@ -37,6 +38,7 @@ from solstice_orchestrator.stages.cancel_intake import CancelIntake
 from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
 from solstice_orchestrator.worker.executors import MeteredExecutor
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
 from solstice_orchestrator.worker.launchers import open_launchers
@@ -54,6 +56,7 @@ class Components:
     store: JobStore
     broker: Broker
     workspaces: Workspaces
+    artifacts: ArtifactArchives
     end_left: EndLeft
     git: GitPolicy
     executor: MeteredExecutor
@@ -95,6 +98,7 @@ async def open_components(
     signatures = signature_rules_of(settings, v1_trust)
     check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
     git = git_policy_of(settings, environ, v1_trust)
+    artifacts = artifacts_of(settings)
     await warn_of_unfit_git(git)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(logged_access(access, service="orchestrator"))
@@ -112,7 +116,14 @@ async def open_components(
         starting, hosts = StartingJobs(), git_hosts_of(total, limits)
         planned = PlannedCommits(git.cache_max_bytes)
         executor = executor_of(
-            settings, workspaces, git, starting, hosts=hosts, planned=planned, launcher=launcher
+            settings,
+            workspaces,
+            git,
+            starting,
+            hosts=hosts,
+            planned=planned,
+            launcher=launcher,
+            artifacts=artifacts,
         )
         governor = governor_of(
             settings, total, limits, workspaces=workspaces, starting=starting, metrics=metrics
@@ -136,6 +147,7 @@ async def open_components(
             secret_rules=secret_rules,
             broker=broker,
             workspaces=workspaces,
+            artifacts=artifacts.directory,
             end_left=end_left,
             git=git,
             executor=MeteredExecutor(

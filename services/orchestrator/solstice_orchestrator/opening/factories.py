@@ -16,6 +16,7 @@ from solstice_common.broker import open_broker
 from solstice_common.broker.depths import depths_of
 from solstice_common.broker.protocol import Broker
 from solstice_common.broker.receiving.receiver import first_problem
+from solstice_common.errors import ConfigurationError
 from solstice_common.http.access import Access
 from solstice_common.http.server.serving import bounds_of
 from solstice_common.messages import Source
@@ -40,6 +41,8 @@ from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
+from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
+from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping, ArtifactLimits
 from solstice_orchestrator.worker.executors import Executor, make_executor
 from solstice_orchestrator.worker.executors.launcher import Launcher
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
@@ -114,6 +117,23 @@ def git_hosts_of(total: Capacity, limits: MachineLimits) -> GitHosts:
     return GitHosts(slots=total.limit if may_start is None else min(total.limit, may_start))
 
 
+def artifacts_of(settings: OrchestratorSettings) -> ArtifactKeeping:
+    """Prepare the directory of artifacts; ConfigurationError when it cannot be used."""
+    directory = ArtifactArchives(settings.artifact_directory.expanduser())
+    try:
+        directory.prepare()
+    except OSError as error:
+        raise ConfigurationError(f"ARTIFACT_DIRECTORY {directory.path}: {error.strerror or error}") from None
+    limits = ArtifactLimits(
+        most_bytes=settings.artifact_max_mib * MIB,
+        all_bytes=settings.artifact_disk_mib * MIB,
+        reserve_bytes=settings.disk_reserve_mib * MIB,
+        retention_seconds=settings.artifact_days * DAY,
+        longest_seconds=settings.retention_days * DAY or None,
+    )
+    return ArtifactKeeping(directory=directory, limits=limits)
+
+
 def executor_of(
     settings: OrchestratorSettings,
     workspaces: Workspaces,
@@ -123,6 +143,7 @@ def executor_of(
     hosts: GitHosts,
     planned: PlannedCommits,
     launcher: Launcher,
+    artifacts: ArtifactKeeping,
 ) -> Executor:
     """Make what runs a claimed attempt."""
     return make_executor(
@@ -139,6 +160,7 @@ def executor_of(
         hosts=hosts,
         launcher=launcher,
         planned=planned,
+        artifacts=artifacts,
     )
 
 

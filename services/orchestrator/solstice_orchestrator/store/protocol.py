@@ -17,6 +17,7 @@ from solstice_common.values.value import Value
 from solstice_orchestrator.domain.jobs import DEFAULT_RUN_SPEC, JobSpec, Outcome, Reason, RunSpec
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.scheduling.workers import WorkerState
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, ArtifactRecords
 from solstice_orchestrator.store.job_queries import JobQueries
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.schedule_store import ScheduleStore
@@ -158,7 +159,7 @@ class Purged:
     """Whether the next step may find more."""
 
 
-class JobStore(JobQueries, WorkerRegistry, RunTraces, Protocol):
+class JobStore(JobQueries, WorkerRegistry, RunTraces, ArtifactRecords, Protocol):
     """Requests, runs, jobs, attempts, logs and the outbox, shared by any number of orchestrators.
 
     * Safe to call from any task; calls made together are carried out together.
@@ -254,6 +255,15 @@ class JobStore(JobQueries, WorkerRegistry, RunTraces, Protocol):
 
     async def record_image(self, key: AttemptKey, image: str) -> bool:
         """Record the image, with its digest, in which the attempt will run. False when fenced."""
+        ...
+
+    async def record_artifact(
+        self, key: AttemptKey, artifact: ArtifactRecord, most_bytes: int
+    ) -> ArtifactAnswer:
+        """Record an artifact of a running attempt, replacing an earlier attempt's.
+
+        `most_bytes` is the limit of all artifacts, equal archives counted once; 0: none. Safe to repeat.
+        """
         ...
 
     async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:

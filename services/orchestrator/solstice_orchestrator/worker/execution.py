@@ -21,6 +21,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_to_completion
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LastChunks
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
 from solstice_orchestrator.worker.log_buffer import (
@@ -79,6 +80,12 @@ async def execute(
     logs = (log, *services.values())
     bound = LOG.bind(job_id=claim.key.job_id, attempt=claim.key.number, run_id=claim.run_id)
     bound.info(LogEvent.ATTEMPT_STARTED, job=claim.spec.name, runs_on=claim.spec.runs_on)
+
+    async def record_artifact(artifact: ArtifactRecord, most_bytes: int) -> ArtifactAnswer:
+        return await retry_while_unavailable(
+            lambda: store.record_artifact(claim.key, artifact, most_bytes), rng, retry_limit
+        )
+
     execution = Execution(
         job_id=claim.key.job_id,
         attempt=claim.key.number,
@@ -89,6 +96,7 @@ async def execute(
         if sampler is None
         else attempt_traceparent(claim.request, claim.key.job_id, claim.key.number, sampler),
         image_found=partial(_record_image, store, claim.key),
+        record_artifact=record_artifact,
     )
     label = f"{claim.spec.name} #{claim.key.number}"
     running = asyncio.create_task(

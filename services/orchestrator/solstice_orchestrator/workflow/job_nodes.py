@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, StepSpec
+from solstice_orchestrator.domain.jobs import (
+    ArtifactSpec,
+    Concurrency,
+    GroupMode,
+    JobCondition,
+    JobSpec,
+    StepSpec,
+)
+from solstice_orchestrator.workflow.artifact_node import read_artifacts
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
 from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
 from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
@@ -88,6 +96,7 @@ class JobDraft:
     """None: that of `defaults`."""
     container: ContainerProperties = field(default_factory=ContainerProperties)
     services: Sequence[ServiceNode] = ()
+    artifacts: tuple[ArtifactSpec, ...] = ()
 
     @property
     def name(self) -> str:
@@ -115,6 +124,7 @@ class JobDraft:
             container=with_services(
                 self.container.spec(defaults.container), self.services, defaults.services
             ),
+            artifacts=self.artifacts,
         )
 
 
@@ -183,7 +193,18 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
     once = ("env", "matrix", "concurrency", "checkout", "image")
     for child in children(
         node,
-        ("step", "needs", "env", "matrix", "concurrency", "secret", "checkout", "image", "service"),
+        (
+            "step",
+            "needs",
+            "env",
+            "matrix",
+            "concurrency",
+            "secret",
+            "checkout",
+            "image",
+            "service",
+            "artifact",
+        ),
         "in a job",
         once=once,
     ):
@@ -219,6 +240,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         checkout=checkout,
         container=container,
         services=read_services(node, combination.fill),
+        artifacts=read_artifacts(node, combination.fill),
     )
 
 

@@ -163,6 +163,7 @@ def _characters(spec: JobSpec) -> int:
         texts += [step.name, step.run, *step.env, *step.env.values()]
     for service in spec.container.services:
         texts += [service.name, service.ready or "", *service.env, *service.env.values()]
+    texts += [part for artifact in spec.artifacts for part in (artifact.name, artifact.path)]
     return sum(map(len, texts))
 
 

@@ -21,6 +21,7 @@ from solstice_orchestrator.scheduling.workers import (
     WorkerState,
     WorkerView,
 )
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
 from solstice_orchestrator.store.decisions.finish import BATCHES_AT_ONCE, AttemptEnd
 from solstice_orchestrator.store.decisions.plan import DecidePlan
 from solstice_orchestrator.store.decisions.steer import Rerun
@@ -41,7 +42,7 @@ from solstice_orchestrator.store.postgresql.finish import ClaimCache, SingleJobR
 from solstice_orchestrator.store.postgresql.reading.queries import Clock, PostgreSQLQueries
 from solstice_orchestrator.store.postgresql.schedule import PostgreSQLScheduleStore
 from solstice_orchestrator.store.postgresql.supersede import settle_group
-from solstice_orchestrator.store.postgresql.tables import run_traces, worker_table
+from solstice_orchestrator.store.postgresql.tables import artifact_table, run_traces, worker_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, change_runs
 from solstice_orchestrator.store.protocol import (
     Admission,
@@ -136,6 +137,16 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
 
     async def provisioning(self, key: AttemptKey, seconds: float, *, done: bool) -> bool:
         return await self._write(lambda transaction: lease.provisioning(transaction, key, seconds, done=done))
+
+    async def record_artifact(
+        self, key: AttemptKey, artifact: ArtifactRecord, most_bytes: int
+    ) -> ArtifactAnswer:
+        return await self._write(
+            lambda transaction: artifact_table.record(transaction, key, artifact, most_bytes)
+        )
+
+    async def expire_artifacts(self, limit: int) -> int:
+        return await self._write(lambda transaction: artifact_table.expire(transaction, limit), quiet=True)
 
     def finish(self, key: AttemptKey, outcome: Outcome, logs: Sequence[LastChunks] = ()) -> Awaitable[bool]:
         return self._finishing(AttemptEnd(key, outcome, logs))

@@ -25,8 +25,17 @@ from solstice_orchestrator.domain.container_spec import (
     PullPolicy,
     ServiceSpec,
 )
-from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import (
+    ArtifactSpec,
+    Concurrency,
+    GroupMode,
+    JobCondition,
+    JobSpec,
+    Reason,
+    StepSpec,
+)
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
+from solstice_orchestrator.store.artifact_records import ArtifactView
 from solstice_orchestrator.store.records.changes import ChunkRow
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
 
@@ -111,6 +120,7 @@ def encode_spec(spec: JobSpec) -> bytes:
             **({"secrets": spec.secrets} if spec.secrets else {}),
             **_container_fields(spec.container),
             **({} if spec.checkout == PLAIN_CHECKOUT else {"checkout": spec.checkout}),
+            **({"artifacts": spec.artifacts} if spec.artifacts else {}),
         }
     )
 
@@ -152,6 +162,7 @@ def _read_spec(text: bytes) -> JobSpec:
         secrets=tuple(fields.get("secrets", ())),
         container=_read_container(fields.get("container_with_services") or fields.get("container")),
         checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
+        artifacts=tuple(ArtifactSpec(**artifact) for artifact in fields.get("artifacts", ())),
     )
 
 
@@ -313,4 +324,19 @@ def attempt_view(row: DatabaseRow) -> AttemptView:
         detail=row["detail"],
         image=row["image"],
         provisioning_seconds=row["provisioning_seconds"],
+    )
+
+
+def artifact_view(row: DatabaseRow) -> ArtifactView:
+    return ArtifactView(
+        run_id=row["run_id"],
+        job_id=row["job_id"],
+        job=row["job"],
+        attempt=row["attempt"],
+        name=row["name"],
+        digest=row["digest"],
+        size=row["size"],
+        files=row["files"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
     )

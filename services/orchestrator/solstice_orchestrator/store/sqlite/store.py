@@ -21,6 +21,7 @@ from solstice_orchestrator.scheduling.workers import (
     WorkerState,
     WorkerView,
 )
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
 from solstice_orchestrator.store.decisions.finish import BATCHES_AT_ONCE, AttemptEnd
 from solstice_orchestrator.store.decisions.plan import DecidePlan
 from solstice_orchestrator.store.decisions.steer import Rerun
@@ -55,7 +56,7 @@ from solstice_orchestrator.store.sqlite.notifier import StoreNotifier
 from solstice_orchestrator.store.sqlite.reading.queries import Clock, SqliteQueries
 from solstice_orchestrator.store.sqlite.schedule import SqliteScheduleStore
 from solstice_orchestrator.store.sqlite.supersede import settle_groups
-from solstice_orchestrator.store.sqlite.tables import run_traces, worker_table
+from solstice_orchestrator.store.sqlite.tables import artifact_table, run_traces, worker_table
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, change_runs
 from solstice_orchestrator.store.traced_runs import TracedRun
 from solstice_orchestrator.store.views import (
@@ -158,6 +159,17 @@ class SqliteStore(SqliteQueries, RunOperations):
             lambda transaction: lease.provisioning(transaction, key, seconds, done=done),
             topics=StoreTopic.VIEWS,
         )
+
+    async def record_artifact(
+        self, key: AttemptKey, artifact: ArtifactRecord, most_bytes: int
+    ) -> ArtifactAnswer:
+        return await self._write(
+            lambda transaction: artifact_table.record(transaction, key, artifact, most_bytes),
+            topics=StoreTopic.VIEWS,
+        )
+
+    async def expire_artifacts(self, limit: int) -> int:
+        return await self._write(lambda transaction: artifact_table.expire(transaction, limit), quiet=True)
 
     def finish(self, key: AttemptKey, outcome: Outcome, logs: Sequence[LastChunks] = ()) -> Awaitable[bool]:
         return self._finishing(AttemptEnd(key, outcome, logs))

@@ -68,6 +68,8 @@ _REASONS: Final = MappingProxyType(
         Reason.OUT_OF_DISK: "It needed more disk space than it may use.",
         Reason.SERVICE_DIED: "A service of it ended too early.",
         Reason.SERVICE_NOT_READY: "A service of it was not ready in time.",
+        Reason.ARTIFACT_REFUSED: "An artifact of it cannot be kept.",
+        Reason.ARTIFACT_NOT_STORED: "There was no room for an artifact of it, or the directory of artifacts failed.",
         Reason.SUPERSEDED: "A newer run took its place.",
         Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
         Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",

@@ -14,6 +14,7 @@ from solstice_orchestrator.git.objects.object_cache import ObjectCache
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.metrics import Metrics
+from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.host_launcher import DEFAULT_PATH, HostLauncher
 from solstice_orchestrator.worker.executors.launcher import Launcher
@@ -41,6 +42,7 @@ def make_executor(
     hosts: GitHosts | None = None,
     launcher: Launcher | None = None,
     planned: PlannedCommits | None = None,
+    artifacts: ArtifactKeeping | None = None,
 ) -> Executor:
     """Make the executor of that kind, for the lifetime of its workspaces (`workspaces.open_workspaces`).
 
@@ -64,6 +66,7 @@ def make_executor(
         max_log_bytes=max_log_bytes,
         no_output_seconds=no_output_seconds,
         disk=DiskWatch(disk_reserve_bytes, disk_limit_bytes),
+        artifacts=artifacts,
     )
 
 

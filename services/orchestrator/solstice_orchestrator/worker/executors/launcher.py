@@ -38,6 +38,8 @@ class Launch:
     """A directory that the supervisor removes at its end, if it is small."""
     isolates: bool = False
     """Whether the steps cannot reach their supervisor."""
+    files_at_hand: bool = True
+    """Whether the workspace has the files of the steps once they have ended."""
     title: str = "$ container"
     notice: str = ""
     """Written into the log before the first step, after the title; the place where the steps run."""

@@ -17,6 +17,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
 from solstice_orchestrator.worker.executors.crowding import CrowdingWatch
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.host_launcher import HostLauncher
@@ -61,6 +62,8 @@ class ProcessExecutor:
     """How long a job without its own limit may write nothing; 0: without a limit."""
     disk: DiskWatch = field(default_factory=DiskWatch)
     crowding: CrowdingWatch = field(default_factory=CrowdingWatch)
+    artifacts: ArtifactKeeping | None = None
+    """None: artifacts are not kept, and a job that has one fails."""
 
     @property
     def isolates(self) -> bool:
@@ -80,6 +83,8 @@ class ProcessExecutor:
                             if isinstance(launch, Outcome)
                             else await self._launched(execution, workspace, launch, limited, stop)
                         )
+                    if outcome.state is JobState.SUCCEEDED:
+                        outcome = await self._handed_out(execution, workspace, outcome, limited, stop)
         except (OSError, RuntimeError) as error:
             # Before the job began, or else while its workspace was removed. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
@@ -129,9 +134,41 @@ class ProcessExecutor:
             ],
         }
 
+    async def _handed_out(
+        self,
+        execution: Execution,
+        workspace: Workspace,
+        succeeded: Outcome,
+        log: LimitedLog,
+        stop: asyncio.Event,
+    ) -> Outcome:
+        """Keep the artifacts of a job whose processes have ended, and return its outcome."""
+        for spec in execution.spec.artifacts:
+            if self.artifacts is None:
+                return replace(
+                    succeeded,
+                    state=JobState.ERRORED,
+                    reason=Reason.ARTIFACT_NOT_STORED,
+                    detail="no directory of artifacts is set up here",
+                )
+            record = await self.artifacts.keep(workspace.source, spec, execution.record_artifact, stop)
+            if isinstance(record, Outcome):
+                return replace(succeeded, state=record.state, reason=record.reason, detail=record.detail)
+            await log.remark(
+                f"artifact {spec.name}: files: {record.files}, bytes: {record.size}, sha256:{record.digest}"
+            )
+        return succeeded
+
     async def _launched(
         self, execution: Execution, workspace: Workspace, launch: Launch, log: LimitedLog, stop: asyncio.Event
     ) -> Outcome:
+        if execution.spec.artifacts and not launch.files_at_hand:
+            return Outcome(
+                state=JobState.FAILED,
+                reason=Reason.ARTIFACT_REFUSED,
+                detail="the job has artifacts, and a virtual machine (EXECUTOR=qemu) hands none out; let it run where "
+                "EXECUTOR=process or podman",
+            )
         if launch.notice:
             await log.mark(LogMark.of(launch.title))
             await log.write(f"{launch.notice}\n".encode())

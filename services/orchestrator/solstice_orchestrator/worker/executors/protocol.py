@@ -9,6 +9,7 @@ from typing import Protocol
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, RecordArtifact
 
 LogWriter = Callable[[bytes], Awaitable[None]]
 """Takes output and marks (`log_marks.LogMark`) in order; it slows a job down by returning late."""
@@ -26,6 +27,11 @@ ImageWriter = Callable[[str], Awaitable[None]]
 
 async def not_recorded(_image: str) -> None:
     """Take the image of an attempt whose image is of no interest."""
+
+
+async def stored_nowhere(_artifact: ArtifactRecord, _most_bytes: int) -> ArtifactAnswer:
+    """Take the artifact of an attempt whose artifacts no store has."""
+    return ArtifactAnswer.STORED
 
 
 class Provisioning:
@@ -69,6 +75,7 @@ class Execution:
     """The secrets that the spec names, by name. The caller masks them in the output."""
     service_log: ServiceLogWriter = field(default=not_logged, repr=False)
     image_found: ImageWriter = field(default=not_recorded, repr=False)
+    record_artifact: RecordArtifact = field(default=stored_nowhere, repr=False)
     provisioning: Provisioning = field(default_factory=Provisioning, repr=False)
 
 

@@ -1,7 +1,7 @@
 """The read-only part of the PostgreSQL store."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from solstice_common.messages import Priority
@@ -11,6 +11,7 @@ from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.scheduling.quotas import MINUTE
 from solstice_orchestrator.scheduling.workers import WorkerView
+from solstice_orchestrator.store.artifact_records import ArtifactView
 from solstice_orchestrator.store.postgresql import purge
 from solstice_orchestrator.store.postgresql.reading import (
     demand_counts,
@@ -19,7 +20,7 @@ from solstice_orchestrator.store.postgresql.reading import (
     waiting,
     watermarks,
 )
-from solstice_orchestrator.store.postgresql.tables import start_limits, worker_table
+from solstice_orchestrator.store.postgresql.tables import artifact_table, start_limits, worker_table
 from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.records.moment import StoreRules
@@ -104,6 +105,16 @@ class PostgreSQLQueries:
         return await self._read(
             lambda connection: views_of_runs.log_byte(connection, job_id, attempt=attempt, byte=byte)
         )
+
+    async def artifacts(
+        self, *, run_id: str | None = None, job_id: str | None = None
+    ) -> Sequence[ArtifactView]:
+        return await self._read_transaction(
+            lambda transaction: artifact_table.listed(transaction, run_id, job_id)
+        )
+
+    async def recorded_digests(self, digests: Collection[str]) -> frozenset[str]:
+        return await self._read(lambda connection: artifact_table.recorded(connection, digests))
 
     async def planning(self, run_id: str) -> WaitFacts | None:
         return await self._read_transaction(lambda transaction: waiting.planning(transaction, run_id))

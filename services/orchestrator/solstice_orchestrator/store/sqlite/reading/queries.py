@@ -1,7 +1,7 @@
 """The read-only part of the SQLite store."""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Unpack
 
 from solstice_common.messages import Priority
@@ -10,10 +10,11 @@ from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.scheduling.workers import WorkerView
+from solstice_orchestrator.store.artifact_records import ArtifactView
 from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.sqlite import purge
 from solstice_orchestrator.store.sqlite.reading import demand_counts, views_of_runs, waiting, watermarks
-from solstice_orchestrator.store.sqlite.tables import start_limits, worker_table
+from solstice_orchestrator.store.sqlite.tables import artifact_table, start_limits, worker_table
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -94,6 +95,16 @@ class SqliteQueries:
         return await self._database.read(
             lambda connection: views_of_runs.log_byte(connection, job_id, attempt=attempt, byte=byte)
         )
+
+    async def artifacts(
+        self, *, run_id: str | None = None, job_id: str | None = None
+    ) -> Sequence[ArtifactView]:
+        return await self._database.read(
+            lambda connection: artifact_table.listed(connection, self._clock(), run_id, job_id)
+        )
+
+    async def recorded_digests(self, digests: Collection[str]) -> frozenset[str]:
+        return await self._database.read(lambda connection: artifact_table.recorded(connection, digests))
 
     async def planning(self, run_id: str) -> WaitFacts | None:
         return await self._database.read(

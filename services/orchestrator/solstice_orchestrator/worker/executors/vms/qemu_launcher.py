@@ -110,6 +110,7 @@ class QemuLauncher:
             own_environment={"PATH": PATH, MARK: f"{workspace.root}/"},
             prefix=vm_step.PREFIX,
             isolates=True,
+            files_at_hand=False,
             title="$ vm",
             notice=f"{plan.image.folder.name} ({self.accelerator}, {plan.cpus} processors, "
             f"{plan.memory_bytes // 1024 // 1024} MiB)",

@@ -1,0 +1,1 @@
+"""Keeps the artifacts of jobs: collects their files, and stores the archives by digest."""
