@@ -36,6 +36,7 @@ from tests.bench import (
     signing,
     simulating,
     tracing,
+    whole_loads,
 )
 from tests.bench.agreeing import MeanWaits
 from tests.bench.checkouts import python_of
@@ -50,6 +51,7 @@ from tests.bench.outage import Outage
 from tests.bench.pairs import Comparison, collect_garbage
 from tests.bench.servers import BROKERS, BenchEmbedded, BenchNats, BenchRedis, BenchServer, round_of
 from tests.bench.simulating import Simulating
+from tests.bench.whole_loads import WholeLoads
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, flavours, shared_rabbitmq
 
 Figures = (
@@ -62,6 +64,7 @@ Figures = (
     | Jobs
     | LargeCheckouts
     | Executors
+    | WholeLoads
     | Mapping[str, Idle]
     | list[Claiming]
 )
@@ -74,6 +77,9 @@ ON_ANY_BROKER: Final[Mapping[str, Callable[[BenchServer, bool], Awaitable[Figure
     ),
     "consume": lambda server, quick: consuming.measure(
         server, count=2_000 if quick else round_of(server), rounds=1 if quick else 5
+    ),
+    "load": lambda server, quick: whole_loads.measure(
+        server, real=20 if quick else 400, burst=100 if quick else 10_000
     ),
 }
 
@@ -225,6 +231,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                 | Jobs()
                 | LargeCheckouts()
                 | Executors()
+                | WholeLoads()
             ):
                 console.print(figure.summary)
             case list():
@@ -292,6 +299,7 @@ def _plain(figure: Figures) -> object:
             | Jobs()
             | LargeCheckouts()
             | Executors()
+            | WholeLoads()
         ):
             return asdict(figure)
         case list():
