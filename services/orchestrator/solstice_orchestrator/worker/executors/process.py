@@ -110,7 +110,8 @@ class ProcessExecutor:
             "grace": self.grace_seconds,
             "timeout": spec.timeout_seconds,
             "setup": launch.setup_seconds,
-            "remove": str(launch.removes or ""),
+            # Artifacts are taken from the workspace after the supervisor's end.
+            "remove": "" if spec.artifacts else str(launch.removes or ""),
             "steps": [
                 *(
                     [{"argv": list(launch.setup), "env": {}, "timeout": launch.setup_seconds or None}]
