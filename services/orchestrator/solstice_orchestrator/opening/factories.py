@@ -16,7 +16,6 @@ from solstice_common.broker import open_broker
 from solstice_common.broker.depths import depths_of
 from solstice_common.broker.protocol import Broker
 from solstice_common.broker.receiving.receiver import first_problem
-from solstice_common.errors import ConfigurationError
 from solstice_common.http.access import Access
 from solstice_common.http.server.serving import bounds_of
 from solstice_common.messages import Source
@@ -118,12 +117,8 @@ def git_hosts_of(total: Capacity, limits: MachineLimits) -> GitHosts:
 
 
 def artifacts_of(settings: OrchestratorSettings) -> ArtifactKeeping:
-    """Prepare the directory of artifacts; ConfigurationError when it cannot be used."""
+    """Return what stores artifacts; the directory is made for the first one."""
     directory = ArtifactArchives(settings.artifact_directory.expanduser())
-    try:
-        directory.prepare()
-    except OSError as error:
-        raise ConfigurationError(f"ARTIFACT_DIRECTORY {directory.path}: {error.strerror or error}") from None
     limits = ArtifactLimits(
         most_bytes=settings.artifact_max_mib * MIB,
         all_bytes=settings.artifact_disk_mib * MIB,

@@ -60,6 +60,8 @@ async def sweep_artifacts(
     records = 0
     while removed := await store.expire_artifacts(AT_ONCE):
         records += removed
+    if not directory.exists:
+        return records, 0
     archives = await asyncio.to_thread(directory.remove_left, clock())
     while digests := await asyncio.to_thread(directory.expired, clock(), AT_ONCE):
         recorded = await store.recorded_digests(digests)

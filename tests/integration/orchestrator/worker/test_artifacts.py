@@ -199,6 +199,16 @@ async def test_a_job_that_is_cancelled_meanwhile_ends_as_cancelled(
     assert outcome.reason is Reason.CANCEL_REQUESTED
 
 
+async def test_a_directory_that_cannot_be_made_is_named(keeping: ArtifactKeeping, tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    (tmp_path / "file").touch()
+    unusable = replace(keeping, directory=ArtifactArchives(tmp_path / "file" / "artifacts"))
+    outcome = await unusable.keep(tmp_path, ArtifactSpec(name="a", path="a"), stored_nowhere, asyncio.Event())
+    assert isinstance(outcome, Outcome)
+    assert (outcome.state, outcome.reason) == (JobState.ERRORED, Reason.ARTIFACT_NOT_STORED)
+    assert "ARTIFACT_DIRECTORY cannot be used" in outcome.detail
+
+
 async def test_a_time_longer_than_that_of_runs_is_cut(keeping: ArtifactKeeping, tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     limited = replace(keeping, limits=ArtifactLimits(longest_seconds=50.0))

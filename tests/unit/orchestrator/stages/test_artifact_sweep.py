@@ -59,6 +59,12 @@ async def test_what_is_neither_recorded_nor_in_its_time_is_removed(directory: Ar
     assert await sweep_artifacts(Store(), directory, lambda: later) == (0, 2)
 
 
+async def test_without_a_directory_records_alone_are_removed(tmp_path: Path) -> None:
+    missing = ArtifactArchives(tmp_path / "missing")
+    assert await sweep_artifacts(Store(3), missing, lambda: NOW) == (3, 0)
+    assert not missing.path.exists()
+
+
 async def test_it_goes_on_after_failures_and_says_what_it_removed(directory: ArtifactArchives) -> None:
     class EndOfTestError(Exception):
         """Enough was seen."""

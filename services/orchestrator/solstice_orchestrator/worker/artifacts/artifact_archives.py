@@ -43,6 +43,11 @@ class ArtifactArchives:
         for each in (self.path / _ARCHIVES, self.path / _INCOMING):
             make_private_directory(each)
 
+    @property
+    def exists(self) -> bool:
+        """Whether it was ever prepared."""
+        return (self.path / _ARCHIVES).is_dir() and (self.path / _INCOMING).is_dir()
+
     def free_bytes(self) -> int:
         """Return how much room its disk has."""
         disk = os.statvfs(self.path)

@@ -69,6 +69,7 @@ class ArtifactKeeping:
         self, source: Path, spec: ArtifactSpec, record: RecordArtifact, is_ended: Callable[[], bool]
     ) -> ArtifactRecord | Outcome:
         seconds = self._retention_seconds(spec)
+        self.directory.prepare()
         incoming: AbstractContextManager[IncomingArchive] = self.directory.incoming()
         with incoming as archive:
             collected = await run_to_completion(
