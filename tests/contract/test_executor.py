@@ -90,7 +90,7 @@ async def open_executor(
                     say=lambda text: f"echo {text}",
                     hang="sleep 1000",
                     prepares=True,
-                    moment=10.0 if IN_GUEST else 0.5,
+                    moment=10.0 if IN_GUEST else 2.0,
                     beside=2 if IN_GUEST else 5,
                 )
             case "qemu":
