@@ -26,6 +26,7 @@ from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.store.records.moment import StoreRules
 from solstice_orchestrator.store.sqlite import SqliteStore
 from solstice_orchestrator.store.views import ChunkKind, LogChunk, RunView
+from solstice_orchestrator.web.api.artifact_routes import FindArchive, no_archives
 from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
@@ -131,6 +132,7 @@ async def serve_web(
     retries: RetryPolicies | None = None,
     require_durable: bool = False,
     dead_letters: DeadLetterAccess | None = None,
+    find_archive: FindArchive = no_archives,
 ) -> AsyncIterator[WebServer]:
     """Serve an empty store on a free port of loopback."""
     rng = random.Random(1)
@@ -148,6 +150,7 @@ async def serve_web(
             streams=streams,
             require_durable=require_durable,
             dead_letters=dead_letters,
+            find_archive=find_archive,
             queue_depths=no_depths
             if dead_letters is None
             else functools.partial(

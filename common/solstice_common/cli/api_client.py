@@ -156,6 +156,34 @@ class OrchestratorClient:
             {"attempt": attempt, "after": after, "limit": limit, "service": service},
         )
 
+    async def artifacts(self, run_id: str) -> list[Document]:
+        """Return the artifacts of the run, by jobs and names."""
+        answer = await self._get(f"/api/v1/runs/{run_id}/artifacts")
+        artifacts: list[Document] = answer["artifacts"]
+        return artifacts
+
+    async def artifact(
+        self, job_id: str, name: str, digest: str, *, first: int = 0
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of an artifact's archive from `first` on.
+
+        Raises ServiceUnavailable when they break off, and ServiceRefused when it is not that archive any more.
+        """
+        # Without the header a proxy could answer with other bytes than those asked for.
+        headers = {"Range": f"bytes={first}-", "If-Range": f'"{digest}"', "Accept-Encoding": "identity"}
+        path = f"/api/v1/jobs/{job_id}/artifacts/{quote(name, safe='')}"
+        try:
+            async with self._http.stream("GET", path, headers=headers) as response:
+                if not response.is_success:
+                    await response.aread()
+                    _document(response, self.url)
+                if response.status_code != httpx2.codes.PARTIAL_CONTENT:
+                    raise ServiceRefused(response.status_code, "changed", f"the artifact {name} was replaced")
+                async for piece in response.aiter_bytes():
+                    yield piece
+        except httpx2.HTTPError as error:
+            raise self._unavailable(error) from error
+
     def log_events(
         self, job_id: str, *, attempt: int | None = None, after: str | None = None, service: str | None = None
     ) -> AsyncGenerator[ApiEvent, None]:

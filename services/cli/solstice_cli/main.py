@@ -82,6 +82,12 @@ COMMANDS: Final = (
     ),
     _deferred(
         INSPECT,
+        "artifacts",
+        "solstice_cli.commands.artifacts:app",
+        "What jobs handed out. Commands: list, get.",
+    ),
+    _deferred(
+        INSPECT,
         "cancel",
         "solstice_cli.commands.steering:cancel",
         "End a run or a job.",

@@ -41,12 +41,14 @@ STATE_STYLE: Final[Mapping[str, str]] = {
 LAYOUT: Final = TableLayout(
     folded=frozenset(
         {
-            *("REPOSITORY", "NAME", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "HELD BACK"),
+            *("REPOSITORY", "NAME", "ARTIFACT", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "HELD BACK"),
             *("SCOPES", "SOURCES", "REPOSITORIES", "RIGHTS"),
         }
     ),
     dropped_first=(
         *(
+            "DIGEST",
+            "FILES",
             "PRESSURE",
             "VERSION",
             "EVENT",
@@ -149,6 +151,28 @@ def print_watermarks(
         now=now,
         nothing="No ref has a pending push behind its watermark." if behind else "No pushes yet.",
         more=MORE if more else "",
+    )
+
+
+def print_artifacts(artifacts: Sequence[Document], *, now: datetime) -> None:
+    """Print one line per artifact, in the order given."""
+    print_rows(
+        ("ARTIFACT", "NAME", "BYTES", "FILES", "EXPIRES", "ATTEMPT", "DIGEST", "JOB"),
+        [
+            (
+                artifact["name"],
+                artifact["job"],
+                str(artifact["size"]),
+                str(artifact["files"]),
+                artifact["expires_at"],
+                str(artifact["attempt"]),
+                artifact["digest"],
+                artifact["job_id"],
+            )
+            for artifact in artifacts
+        ],
+        now=now,
+        nothing="No artifacts: no job of it handed one out, or their time is over.",
     )
 
 

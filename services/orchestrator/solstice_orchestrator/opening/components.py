@@ -138,6 +138,7 @@ async def open_components(
             metrics=metrics,
             left=left_queues,
             intakes=intakes,
+            archives=artifacts.directory,
         )
         url = await stack.enter_async_context(web)
         yield Components(

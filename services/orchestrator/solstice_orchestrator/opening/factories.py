@@ -192,6 +192,7 @@ def web_server_of(
     metrics: Metrics,
     left: set[str],
     intakes: Sequence[Intake | CancelIntake],
+    archives: ArtifactArchives,
 ) -> AbstractAsyncContextManager[str]:
     """Serve the pages and the API; `left` and `intakes` become what `Components` describes."""
     streams, declared = OpenStreams(), [each.name for each in full_topology(settings).queues]
@@ -210,6 +211,7 @@ def web_server_of(
         unfit=lambda: governor.unfit,
         intake_problem=lambda: first_problem(intakes),
         dead_letters=DeadLetterAccess(broker=broker, settings=settings),
+        find_archive=archives.find,
     )
     return serving(
         app,

@@ -32,6 +32,7 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
 from solstice_orchestrator.cli import app
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.store.artifact_records import ArtifactRecord
 from solstice_orchestrator.web.api.openapi import PREFIX, document, render
 from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app
@@ -71,7 +72,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 @pytest.fixture
 async def web(tmp_path: Path, broker: Broker) -> AsyncIterator[WebServer]:
     access = DeadLetterAccess(broker=broker, settings=BrokerSettings(amqp_url=broker.url))
-    async with serve_web(tmp_path, dead_letters=access) as served:
+    (archive := tmp_path / "archive.tar").write_bytes(bytes(1024))
+    async with serve_web(tmp_path, dead_letters=access, find_archive=lambda _: archive) as served:
         yield served
 
 
@@ -124,10 +126,13 @@ async def test_real_answers_are_what_it_says(web: WebServer, dead_letter: str) -
     run, jobs = await web.plan(spec("build"), spec("test", needs=["build"]))
     key = await web.claim(jobs["build"])
     await web.prints(key, "one\n", "two\n")
+    artifact = ArtifactRecord(name="dist", digest="ab" * 32, size=1024, files=0, retention_seconds=3600.0)
+    await web.store.record_artifact(key, artifact, 0)
     names = {
         "{run_id}": run.run_id,
         "{job_id}": jobs["build"],
         "{request_id}": run.request_id,
+        "{artifact}": "dist",
         "{order}": "pause",
         "{schedule}": "nightly",
         "{action}": "remove",

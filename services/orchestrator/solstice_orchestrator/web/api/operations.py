@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from solstice_orchestrator.web.api.artifact_routes import TAR, ArtifactsApi
 from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import RunsApi
@@ -149,6 +150,19 @@ OPERATIONS: Final = (
         gives=EVENTS,
         query=query_parameters.LogStreamQuery,
         description=GAPS,
+    ),
+    Operation(
+        name="artifactsapi_artifacts",
+        path="/runs/{run_id}/artifacts",
+        serves=ArtifactsApi.artifacts,
+        gives=api_models.Artifacts,
+    ),
+    Operation(
+        name="artifactsapi_artifact",
+        path="/jobs/{job_id}/artifacts/{artifact}",
+        serves=ArtifactsApi.artifact,
+        gives=TAR,
+        parts=True,
     ),
     Operation(name="whyapi_job", path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
     Operation(
@@ -308,6 +322,11 @@ LINKS: Final[Mapping[Model, Mapping[str, str]]] = {
     api_models.Jobs: {"run_id": "/jobs/0/run_id", "job_id": "/jobs/0/job_id"},
     api_models.WholeJob: {"run_id": "/run_id", "job_id": "/job_id"},
     api_models.JobModel: {"run_id": "/run_id", "job_id": "/job_id"},
+    api_models.Artifacts: {
+        "run_id": "/artifacts/0/run_id",
+        "job_id": "/artifacts/0/job_id",
+        "artifact": "/artifacts/0/name",
+    },
     api_models.Watermarks: {"run_id": "/watermarks/0/handled/run_id"},
     api_models.Workers: {"worker_id": "/workers/0/worker_id"},
     api_models.Worker: {"worker_id": "/worker_id"},

@@ -12,6 +12,7 @@ from solstice_common.values.times import format_seconds
 from solstice_orchestrator.queue_times.demand import Demand
 from solstice_orchestrator.queue_times.waits import Holder, WaitExplanation
 from solstice_orchestrator.scheduling.workers import WorkerJob, WorkerView
+from solstice_orchestrator.store.artifact_records import ArtifactView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView, WatermarkView
 from solstice_orchestrator.web.formats.log_text import LogGap
@@ -29,7 +30,8 @@ def document(
     | Demand
     | ScheduleView
     | TickView
-    | WatermarkView,
+    | WatermarkView
+    | ArtifactView,
 ) -> Document:
     """Return one view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}

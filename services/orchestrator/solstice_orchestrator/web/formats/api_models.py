@@ -14,6 +14,7 @@ from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.queue_times.demand import Demand
 from solstice_orchestrator.queue_times.waits import Holder, WaitExplanation
 from solstice_orchestrator.scheduling.workers import WorkerJob, WorkerView
+from solstice_orchestrator.store.artifact_records import ArtifactView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from solstice_orchestrator.store.views import (
     AttemptView,
@@ -87,6 +88,10 @@ Watermarks: Final = _with(
     "One page of watermarks, by repository and ref.",
     watermarks=_many(WatermarkModel),
     next=str | None,
+)
+ArtifactModel: Final = _of_view("Artifact", ArtifactView, "Files that a job handed out, as one archive.")
+Artifacts: Final = _with(
+    "Artifacts", _Answer, "The artifacts of a run, by jobs and names.", artifacts=_many(ArtifactModel)
 )
 RunPage: Final = _with(
     "RunPage",
@@ -299,6 +304,7 @@ MODELS: Final[tuple[Model, ...]] = (
     WholeJob,
     Attempts,
     LogPart,
+    Artifacts,
     WhyJob,
     WhyRun,
     Workers,

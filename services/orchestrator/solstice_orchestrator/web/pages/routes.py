@@ -137,7 +137,14 @@ class Pages:
             raise not_found("run", run_id)
         jobs = await self._store.jobs(run_id=run_id, limit=MAX_JOBS)
         why = await why_run(self._store, run_id) if run.state in NOT_PLANNED else None
-        return self._page("run.html", run=run, jobs=jobs, why=why, asked=request.query_params.get("asked"))
+        return self._page(
+            "run.html",
+            run=run,
+            jobs=jobs,
+            why=why,
+            artifacts=await self._store.artifacts(run_id=run_id),
+            asked=request.query_params.get("asked"),
+        )
 
     async def request(self, request: Request) -> Response:
         """Redirect from a request to its run.
