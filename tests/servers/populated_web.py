@@ -24,6 +24,8 @@ from solstice_common.http.token_file import TokenFile
 from solstice_common.http.tokens import TokenScope
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
+from solstice_orchestrator.store.protocol import AttemptKey
 from solstice_orchestrator.web.api.openapi import document
 from solstice_orchestrator.web.api.operations import EVENTS
 from solstice_orchestrator.web.app import create_app, serving
@@ -81,6 +83,9 @@ class WebThread:
         self._store_url = url
         self.tokens = directory / "tokens.json"
         self.url = ""
+        self.running_run = ""
+        """The run with an artifact."""
+        self._archive = directory / "archive.tar"
         self._started = threading.Event()
         self._end: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,7 +141,14 @@ class WebThread:
         clock, streams = ManualClock(), OpenStreams()
         # The same ids each time, so that a repeated search by Hypothesis finds them.
         async with open_store(self._store_url, clock=clock, rng=random.Random(7)) as store:
-            await populate(store, clock)
+            self.running_run = (await populate(store, clock)).running
+            (build, *_) = await store.jobs(run_id=self.running_run, limit=1)
+            artifact = ArtifactRecord(
+                name="dist", digest="ab" * 32, size=1024, files=0, retention_seconds=86_400.0
+            )
+            key = AttemptKey(job_id=build.job_id, number=build.attempt)
+            assert await store.record_artifact(key, artifact, 0) is ArtifactAnswer.STORED
+            self._archive.write_bytes(bytes(1024))
             app = create_app(
                 store=store,
                 broker_health=lambda: BrokerHealth(connected=True),
@@ -144,6 +156,7 @@ class WebThread:
                 version="1.2.3",
                 access=Access(file=TokenFile(self.tokens)),
                 streams=streams,
+                find_archive=lambda _: self._archive,
             )
             async with serving(app, streams, host="127.0.0.1", port=0) as self.url:
                 self._store, self._loop, self._end = store, asyncio.get_running_loop(), asyncio.Event()

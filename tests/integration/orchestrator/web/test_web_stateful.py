@@ -155,6 +155,7 @@ def test_following_the_links_shows_and_changes_what_the_scopes_allow(web_thread:
         }
         for name, query in beginnings.items():
             walk.step(name, {}, query)
+        walk.step("artifactsapi_artifacts", {"run_id": web_thread.running_run}, {})
         walk.step("schedulesapi_steer", {"schedule": "monthly", "action": LAST}, {})
     followed = {target for _, target in walk.links}
     only_begun = {"workersapi_workers", "scaleapi_scale", "watermarksapi_watermarks", "schedulesapi_add"}
