@@ -231,5 +231,6 @@ async def fill(database: str, inbox: str, broker: str, commit: str) -> dict[str,
 
 
 if __name__ == "__main__":
-    _, *urls, commit, out = sys.argv
-    Path(out).write_text(json.dumps(asyncio.run(fill(*urls, commit)), indent=1, sort_keys=True) + "\n")  # type: ignore[call-arg]
+    _, database, inbox, broker, commit, out = sys.argv
+    found = asyncio.run(fill(database, inbox, broker, commit))
+    Path(out).write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

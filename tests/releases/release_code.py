@@ -14,6 +14,7 @@ VERSION: Final = "0.1.0"
 REVISION: Final = "8136398117d66a35ee1d0096074ec020cceb4bc8"
 """The commit that was released under that version."""
 ROOT: Final = Path(__file__).parents[2]
+# A shallow clone, as CI may make, has not the code of the release. What was recorded of it is tested there, too.
 ABSENT: Final = f"not asked for: the history of this clone does not reach release {VERSION}"
 PATHS: Final = ("common", "services/forge-integration", "services/orchestrator", "services/cli", "")
 

@@ -148,6 +148,7 @@ def test_what_is_no_plain_file_is_refused_by_name(
     )
 
 
+# CI is root. The other special files, which anyone can make, are tested for everyone.
 @pytest.mark.skipif(os.geteuid() != 0, reason="not asked for: only root may make a device")
 def test_a_device_is_refused_and_never_opened(workspace: Path) -> None:
     os.mknod(workspace / "dist/x", 0o020666, os.makedev(1, 5))
