@@ -199,15 +199,17 @@ def read_meta(headers: Mapping[str, str] | None) -> dict[str, Any]:
 def meta_of_head(head: bytes) -> dict[str, Any]:
     """Return the properties in the bytes of a head.
 
-    They are those that `read_meta` returns of what nats-py reads of it.
+    They are those that `read_meta` returns of what nats-py reads of it: behind a status alone, nothing.
     """
+    if head.startswith(_STATUS) and not head.partition(b"\r\n")[2].removesuffix(b"\r\n"):
+        return {}
     lines = (line.partition(b":") for line in head[len(_FIRST_LINE) :].split(b"\r\n"))
     known = {name.encode(): name for name in (META_HEADER, MESSAGE_ID_HEADER)}
     return read_meta(
         {
             known[name.strip()]: value.strip().decode(errors="replace")
-            for name, _, value in lines
-            if name.strip() in known
+            for name, colon, value in lines
+            if colon and name.strip() in known
         }
     )
 

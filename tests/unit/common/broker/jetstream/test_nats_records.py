@@ -4,7 +4,7 @@ import json
 from email.parser import BytesParser
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
@@ -268,12 +268,15 @@ PIECES = [
         b"Solstice-Meta",
         b"Solstice-Meta: {}",
         b"Nats-Msg-Id: id-1",
+        b"Nats-Msg-Id",
         b"404 x",
     ),
     *(b'{"type":"t"}', b'{"headers":{"k":"\xc3\xbc"}}', b'{"headers":{"k":"\xff"}}', b"\xff", b"Name"),
 ]
 
 
+@example([b" ", b"\n", b"Nats-Msg-Id: id-1"])
+@example([b"\r\n", b"Nats-Msg-Id"])
 @given(st.lists(st.sampled_from(PIECES), max_size=9))
 def test_properties_in_the_bytes_of_a_head_are_those_that_nats_py_reads(pieces: list[bytes]) -> None:
     """Else the id of a dead letter would depend on how it is read."""
