@@ -1,5 +1,6 @@
 """Every store recognises an older push that comes late, and supersedes nothing newer with it."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from solstice_orchestrator.store import JobStore, open_store
 from solstice_orchestrator.superseding.policy import SupersedeRule
 from solstice_orchestrator.superseding.push_order import OrderAnswers, OrderQuestion, PushOrder
 from tests.builders import job, job_request
-from tests.stores import SUCCEEDED, ManualClock, admitted, claimed, outbox_statuses, planning_task
+from tests.stores import SUCCEEDED, WORKER, ManualClock, admitted, claimed, outbox_statuses, planning_task
 
 C = [f"{number:040x}" for number in range(100)]
 
@@ -197,3 +198,34 @@ class TestQuestions:
         newest = await put(store, push(5, **change), {})
         late = await put(store, push(1, **change), {question(1, 5): PushOrder.OLDER})
         assert await states(store, newest, late) == [RunState.WAITING, RunState.CANCELLED]
+
+
+async def test_runs_that_are_planned_at_once_become_what_each_becomes_alone(store: JobStore) -> None:
+    """Two are of one branch, one was taken back, one raises an error."""
+    requests = [
+        job_request(),
+        push(1),
+        push(2),
+        job_request(),
+        push(7, ref="refs/heads/autumn"),
+        job_request(),
+    ]
+    await put(store, push(4, ref="refs/heads/autumn"), {})
+    run_ids = [await admitted(store, request) for request in requests]
+    tasks = await store.claim_planning(WORKER, 10)
+    await store.take_back_planning(WORKER, set(run_ids) - {run_ids[3]})
+    twice = [job("true"), job("true")]
+    answers = await asyncio.gather(
+        *[store.planned(task, twice if task is tasks[-1] else [job("true")], answers={}) for task in tasks],
+        return_exceptions=True,
+    )
+    assert answers[:-1] == [True, True, True, False, question(7, 4)]
+    assert isinstance(answers[-1], ValueError)
+    assert await states(store, *run_ids) == [
+        RunState.WAITING,
+        RunState.CANCELLED,
+        RunState.WAITING,
+        *[RunState.PLANNING] * 3,
+    ]
+    jobs = [await store.jobs(run_id=run_id, limit=10) for run_id in run_ids]
+    assert [len(each) for each in jobs] == [1, 1, 1, 0, 0, 0]

@@ -1,12 +1,14 @@
 """Gives runs to planning in the PostgreSQL store, and takes them back."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from solstice_common.messages import stored_request
 from solstice_orchestrator.domain.jobs import RunSpec
+from solstice_orchestrator.domain.reruns import NOT_A_RERUN
 from solstice_orchestrator.store.decisions.plan import BEGUN_AT_ONCE, DecidePlan, begin
 from solstice_orchestrator.store.decisions.supersede import runs_to_load
-from solstice_orchestrator.store.postgresql.supersede import ref_history, rerun_scope
+from solstice_orchestrator.store.postgresql.supersede import ref_histories, rerun_scopes
 from solstice_orchestrator.store.postgresql.tables import worker_table
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, change_runs
 from solstice_orchestrator.store.protocol import PlanningTask
@@ -69,14 +71,37 @@ async def take_back_planning(
     transaction.changed = status != "UPDATE 0"
 
 
-async def plan_run(
-    transaction: PostgreSQLTransaction, task: PlanningTask, run: RunSpec, decide: DecidePlan
-) -> bool | OrderQuestion:
-    """Load the run with those that it may supersede, and write what is decided."""
-    history = await ref_history(transaction, task.request)
-    loaded = runs_to_load(
-        task.request, history.open_runs, transaction.rules.supersede, requested=run.supersede
+class PlannedRun(NamedTuple):
+    """A run that was planned, and the decision about it."""
+
+    task: PlanningTask
+    run: RunSpec
+    decide: DecidePlan
+
+
+async def plan_runs(
+    transaction: PostgreSQLTransaction, group: Sequence[PlannedRun]
+) -> Sequence[bool | OrderQuestion]:
+    """Load the runs with those that they may supersede, and write what is decided.
+
+    No two of them are of one branch or change request: the second must see what the first one changed.
+    """
+    histories = await ref_histories(transaction, [each.task.request for each in group])
+    scopes = await rerun_scopes(transaction, [each.task.run_id for each in group])
+    run_ids = {each.task.run_id: None for each in group}
+    for each, history in zip(group, histories, strict=True):
+        loaded = runs_to_load(
+            each.task.request,
+            history.open_runs,
+            transaction.rules.supersede,
+            requested=each.run.supersede,
+        )
+        run_ids |= dict.fromkeys(other.run_id for other in loaded)
+    return await change_runs(
+        transaction,
+        run_ids,
+        lambda unit: [
+            each.decide(unit, history, scopes.get(each.task.run_id, NOT_A_RERUN))
+            for each, history in zip(group, histories, strict=True)
+        ],
     )
-    scope = await rerun_scope(transaction, task.run_id)
-    run_ids = [task.run_id, *(each.run_id for each in loaded)]
-    return await change_runs(transaction, run_ids, lambda unit: decide(unit, history, scope))

@@ -6,6 +6,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages import JobCancelV1, JobRequestV1
@@ -25,6 +26,7 @@ from solstice_orchestrator.store.artifact_records import ArtifactAnswer, Artifac
 from solstice_orchestrator.store.decisions.finish import BATCHES_AT_ONCE, AttemptEnd
 from solstice_orchestrator.store.decisions.plan import DecidePlan
 from solstice_orchestrator.store.decisions.steer import Rerun
+from solstice_orchestrator.store.decisions.supersede import ref_digest
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.postgresql import (
     admit,
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHANNEL: Final = "solstice_store"
+PLANS_AT_ONCE: Final = 2
+"""How many batches of planned runs are stored at once: while one is written, the next one's runs are read."""
 
 
 class PostgreSQLStore(PostgreSQLQueries, RunOperations):
@@ -81,6 +85,9 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         super().__init__(database, rules, clock)
         self._claim_cache = ClaimCache()
         self._finishing = Batcher(self._finish, name="ends of attempts", at_once=BATCHES_AT_ONCE)
+        self._planning = Batcher(self._plan_all, name="planned runs", at_once=PLANS_AT_ONCE)
+        self._ref_locks: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        """The refs of which a planned run is being stored: a batch must not have two of one."""
         self.schedule_store = PostgreSQLScheduleStore(database, self._write, self._read_transaction)
 
     @classmethod
@@ -262,7 +269,15 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
         return await self._write(lambda transaction: steer.rerun(transaction, run_id, decide))
 
     async def _plan(self, task: PlanningTask, run: RunSpec, decide: DecidePlan) -> bool | OrderQuestion:
-        return await self._write(lambda transaction: plan.plan_run(transaction, task, run, decide))
+        digest = ref_digest(task.request)
+        ref_lock = (
+            contextlib.nullcontext() if digest is None else self._ref_locks.setdefault(digest, asyncio.Lock())
+        )
+        async with ref_lock:
+            return await self._planning(plan.PlannedRun(task, run, decide))
+
+    async def _plan_all(self, group: Sequence[plan.PlannedRun]) -> Sequence[bool | OrderQuestion]:
+        return await self._write(lambda transaction: plan.plan_runs(transaction, group))
 
     async def _change_run(self, run_id: str, decide: Callable[[UnitOfWork], T]) -> T:
         return await self._write(lambda transaction: change_runs(transaction, [run_id], decide))

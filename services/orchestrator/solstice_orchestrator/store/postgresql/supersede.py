@@ -4,11 +4,11 @@ A transaction that changes a run's jobs holds the locks of that run. What follow
 its commit, in separate transactions: each takes the group's lock first, and then those of the runs that it changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from solstice_common.messages import JobRequestV1
-from solstice_orchestrator.domain.reruns import NOT_A_RERUN, RerunScope, rerun_scope_of
+from solstice_orchestrator.domain.reruns import RerunScope, rerun_scope_of
 from solstice_orchestrator.store.decisions.supersede import (
     GroupMemberRow,
     RefHistory,
@@ -58,44 +58,57 @@ async def requested_groups(transaction: PostgreSQLTransaction) -> Sequence[bytes
     return [row["group_key"] for row in rows]
 
 
-async def ref_history(transaction: PostgreSQLTransaction, request: JobRequestV1) -> RefHistory:
-    """Return the remembered runs of a request's branch or change request.
+async def ref_histories(
+    transaction: PostgreSQLTransaction, requests: Sequence[JobRequestV1]
+) -> Sequence[RefHistory]:
+    """Return the remembered runs of each request's branch or change request.
 
-    Ended runs beyond the limit are deleted. Until the transaction ends no other one plans a run of that ref.
+    Ended runs beyond the limit are deleted. Until the transaction ends no other one plans a run of those refs.
     """
-    ref_key = ref_digest(request)
-    if ref_key is None:
-        return RefHistory()
-    await _lock(transaction, _REF_LOCK, ref_key)
-    rows = await transaction.connection.fetch(_REF_RUNS, ref_key)
-    history = RefHistory(
-        [RefRun(*row[1:]) for row in rows if row["is_open"]],
-        [RefRun(*row[1:]) for row in rows if not row["is_open"]],
+    digests = [ref_digest(request) for request in requests]
+    ref_keys = list(dict.fromkeys(digest for digest in digests if digest is not None))
+    if not ref_keys:
+        return [RefHistory() for _ in requests]
+    # In one order, to avoid deadlocks.
+    await transaction.connection.execute(
+        "SELECT pg_advisory_xact_lock($1, number) FROM"
+        " (SELECT DISTINCT number FROM unnest($2::integer[]) AS number ORDER BY number) AS numbers",
+        _REF_LOCK,
+        [_lock_number(ref_key) for ref_key in ref_keys],
     )
-    if history.forgettable:
-        await transaction.connection.execute(
-            "DELETE FROM ref_runs WHERE run_id = ANY($1)", list(history.forgettable)
-        )
-    return history
+    runs: dict[bytes, tuple[list[RefRun], list[RefRun]]] = {ref_key: ([], []) for ref_key in ref_keys}
+    for is_open, *columns in await transaction.connection.fetch(_REF_RUNS, ref_keys):
+        ref_run = RefRun(*columns)
+        open_runs, past = runs[ref_run.ref_key]
+        (open_runs if is_open else past).append(ref_run)
+    histories = {ref_key: RefHistory(open_runs, past) for ref_key, (open_runs, past) in runs.items()}
+    forgettable = [run_id for history in histories.values() for run_id in history.forgettable]
+    if forgettable:
+        await transaction.connection.execute("DELETE FROM ref_runs WHERE run_id = ANY($1)", forgettable)
+    return [RefHistory() if digest is None else histories[digest] for digest in digests]
 
 
-async def rerun_scope(transaction: PostgreSQLTransaction, run_id: str) -> RerunScope:
-    """Return whether the run is a rerun, and of which jobs."""
-    row = await transaction.connection.fetchrow(
-        "SELECT rerun_of, only_jobs FROM requests WHERE run_id = $1", run_id
+async def rerun_scopes(
+    transaction: PostgreSQLTransaction, run_ids: Sequence[str]
+) -> Mapping[str, RerunScope]:
+    """Return for each run whether it is a rerun, and of which jobs."""
+    rows = await transaction.connection.fetch(
+        "SELECT run_id, rerun_of, only_jobs FROM requests WHERE run_id = ANY($1)", run_ids
     )
-    return NOT_A_RERUN if row is None else rerun_scope_of(*row)
+    return {row["run_id"]: rerun_scope_of(row["rerun_of"], row["only_jobs"]) for row in rows}
 
 
 async def _lock(transaction: PostgreSQLTransaction, what: int, digest: bytes) -> None:
-    await transaction.connection.execute(
-        "SELECT pg_advisory_xact_lock($1, $2)", what, int.from_bytes(digest[:4], signed=True)
-    )
+    await transaction.connection.execute("SELECT pg_advisory_xact_lock($1, $2)", what, _lock_number(digest))
+
+
+def _lock_number(digest: bytes) -> int:
+    return int.from_bytes(digest[:4], signed=True)
 
 
 _REF_RUNS: Final = (
     "SELECT EXISTS (SELECT FROM runs WHERE runs.run_id = ref_runs.run_id AND finished_at IS NULL) AS is_open,"  # noqa: S608  made of constants
-    f" {', '.join(RefRun._fields)} FROM ref_runs WHERE ref_key = $1 ORDER BY run_id DESC"
+    f" {', '.join(RefRun._fields)} FROM ref_runs WHERE ref_key = ANY($1::bytea[]) ORDER BY run_id DESC"
 )
 _MEMBERS: Final = """
 SELECT NULL, run_id, 0, group_acquired,
