@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequen
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import structlog
@@ -32,14 +32,12 @@ from tests.servers.redis_server import RedisServer
 from tests.servers.versions import NATS, NATS_2_10, OF_NEWER_DEBIAN, REDIS, nats_flavours, redis_flavours
 from tests.stores import sqlite_store
 
-# How long an example takes says how busy the machine is.
-settings.register_profile(
-    "without_test_timeout",
-    settings.get_profile(settings.get_current_profile_name()),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("without_test_timeout")
+# The same examples each time: one that fails belongs to the change that is tested.
+# `--hypothesis-profile search` looks for new ones. How long an example takes says how busy the machine is.
+_BUSY: Final[dict[str, Any]] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("steady", derandomize=True, **_BUSY)
+settings.register_profile("search", max_examples=3000, **_BUSY)
+settings.load_profile("steady")
 
 # rich, which structlog would use, never ends with an exception whose causes lead back to it.
 structlog.configure(
