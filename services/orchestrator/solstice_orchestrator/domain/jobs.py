@@ -59,6 +59,10 @@ class Reason(StrEnum):
     SUPERSEDED = "superseded"
     """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
+    CONDITION_UNMET = "condition_unmet"
+    """Its `if` leaves it out of this run."""
+    EVENT_NOT_BUILT = "event_not_built"
+    """The workflow file's `on` does not name what happened: its run ends as SKIPPED, without jobs."""
     # the request cannot become jobs, now or later: its run ends as ERRORED
     INVALID_WORKFLOW = "invalid_workflow"
     COMMIT_NOT_FOUND = "commit_not_found"
@@ -230,6 +234,8 @@ class JobSpec:
     container: ContainerSpec = ANY_CONTAINER
     artifacts: tuple[ArtifactSpec, ...] = ()
     """Kept after its last step."""
+    unmet: str = ""
+    """The condition that leaves it out of this run; empty: it is part of it."""
 
 
 def named_secrets(spec: JobSpec) -> frozenset[str]:

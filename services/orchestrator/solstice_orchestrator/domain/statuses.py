@@ -26,6 +26,8 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.APPROVED: "Approved; waits for a free slot",
     Reason.BACKOFF_OVER: "Waits for a free slot again",
     Reason.NEEDS_FAILED: "Skipped: a job that it needs did not succeed",
+    Reason.CONDITION_UNMET: "Not part of this run",
+    Reason.EVENT_NOT_BUILT: "Not built for this event",
     Reason.JOB_TIMEOUT: "The job took longer than it may",
     Reason.NO_OUTPUT: "The job wrote nothing for longer than it may",
     Reason.SECRET_MISSING: "A secret that it names is not given to it",

@@ -224,7 +224,8 @@ class JobStore(JobQueries, WorkerRegistry, RunTraces, ArtifactRecords, Protocol)
     async def not_planned(self, task: PlanningTask, reason: Reason, detail: str) -> bool:
         """Record that the run could not be planned.
 
-        INVALID_WORKFLOW, COMMIT_NOT_FOUND, NOT_TRUSTED (every reason that is not listed below) end the run as ERRORED.
+        INVALID_WORKFLOW, COMMIT_NOT_FOUND, NOT_TRUSTED (every reason that is not listed below) end the run as ERRORED,
+        EVENT_NOT_BUILT as SKIPPED.
         An infrastructure reason lets it be planned again after a backoff, at most MAX_ATTEMPTS times, then ERRORED.
         RELEASED and MACHINE_FAILED hand it back at once and do not count; nor does HOST_AWAY, after a backoff.
         """

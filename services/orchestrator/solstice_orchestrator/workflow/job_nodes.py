@@ -9,12 +9,12 @@ from solstice_orchestrator.domain.jobs import (
     ArtifactSpec,
     Concurrency,
     GroupMode,
-    JobCondition,
     JobSpec,
     StepSpec,
 )
 from solstice_orchestrator.workflow.artifact_node import read_artifacts
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
+from solstice_orchestrator.workflow.condition_node import NO_CONDITION, JobIf, read_if
 from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
 from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
@@ -86,7 +86,7 @@ class JobDraft:
     """The position of that name."""
     combination: MatrixCombination
     limits: JobProperties
-    condition: JobCondition
+    condition: JobIf
     env: Mapping[str, str]
     needs: tuple[tuple[str, SourcePosition], ...]
     concurrency: Concurrency | None
@@ -114,7 +114,7 @@ class JobDraft:
             needs=tuple(name for written, _ in self.needs for name in names[written]),
             env=MappingProxyType({**defaults.env, **self.combination.env, **self.env}),
             timeout_seconds=own.timeout_seconds or rest.timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
-            condition=self.condition,
+            condition=self.condition.needs,
             retries=next((each for each in (own.retries, rest.retries) if each is not None), 0),
             no_output_seconds=own.no_output_seconds or rest.no_output_seconds,
             concurrency=self.concurrency,
@@ -225,13 +225,12 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
                 pass
     if not steps:
         raise node.position.problem(f'the job {written!r} has no steps: step "unit tests" run="..."')
-    condition = one_of(values["if"], "if", tuple(JobCondition)) if "if" in values else JobCondition.SUCCESS
     return JobDraft(
         written=written,
         position=node.arguments[0].position,
         combination=combination,
         limits=_properties(values, combination),
-        condition=JobCondition(condition),
+        condition=read_if(values["if"], combination) if "if" in values else NO_CONDITION,
         env=env,
         needs=tuple(needs),
         concurrency=concurrency,

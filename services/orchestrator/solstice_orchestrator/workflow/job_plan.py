@@ -8,7 +8,9 @@ from solstice_common.errors import InvalidWorkflow
 from solstice_common.messages import JobRequestV1, Priority, Source
 from solstice_orchestrator.domain.jobs import JobSpec, Reason, RunSpec, StepSpec
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted, is_vouched_for
+from solstice_orchestrator.workflow.condition_node import NO_CONDITION
 from solstice_orchestrator.workflow.reader import Workflow, parse_workflow
+from solstice_orchestrator.workflow.trigger import trigger_of
 
 WORKFLOW_PATH: Final = ".solstice/workflow.kdl"
 SCRIPT_PATH: Final = ".solstice/job.sh"
@@ -99,7 +101,7 @@ def plan_jobs(
         )
     try:
         workflow = (
-            Workflow(jobs=(script_job(runs_on),), run=RunSpec())
+            Workflow(jobs=(script_job(runs_on),), run=RunSpec(), conditions={SCRIPT_JOB: NO_CONDITION})
             if path == SCRIPT_PATH
             else parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
         )
@@ -113,8 +115,19 @@ def plan_jobs(
                 detail=f"the author of this code may not push to the repository, and jobs of the label {open_label} are not "
                 "isolated (EXECUTOR_MAP)",
             )
+    trigger = trigger_of(request)
+    if not workflow.events.covers(trigger):
+        return PlanRefused(
+            reason=Reason.EVENT_NOT_BUILT, detail=f"{path}: 'on' does not name {trigger.described()}"
+        )
     priority = request.priority or Priority.DEFAULT
-    return PlannedJobs(jobs=tuple(replace(job, priority=priority) for job in workflow.jobs), run=workflow.run)
+    return PlannedJobs(
+        jobs=tuple(
+            replace(job, priority=priority, unmet=workflow.conditions[job.name].unmet(trigger))
+            for job in workflow.jobs
+        ),
+        run=workflow.run,
+    )
 
 
 def script_job(runs_on: str) -> JobSpec:

@@ -9,6 +9,7 @@ from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.domain.jobs import JobSpec, RunSpec
+from solstice_orchestrator.workflow.condition_node import EACH_EVENT, BuiltEvents, JobIf, read_on
 from solstice_orchestrator.workflow.job_nodes import (
     JobDefaults,
     JobDraft,
@@ -45,6 +46,9 @@ class Workflow:
 
     jobs: tuple[JobSpec, ...]
     run: RunSpec
+    conditions: Mapping[str, JobIf]
+    """The `if` of each job by its name."""
+    events: BuiltEvents = EACH_EVENT
 
 
 def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> Workflow:
@@ -61,7 +65,12 @@ def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = N
         raise _START.problem('a workflow needs at least one job: job "test" { step run="..." }')
     _check_needs({written: jobs[0] for written, jobs in draft.jobs.items()})
     specs = tuple(_specs(draft, default_runs_on))
-    return Workflow(jobs=specs if only is None else _chosen(specs, draft.names, only), run=draft.run)
+    return Workflow(
+        jobs=specs if only is None else _chosen(specs, draft.names, only),
+        run=draft.run,
+        conditions={job.name: job.condition for jobs in draft.jobs.values() for job in jobs},
+        events=draft.events,
+    )
 
 
 def _decoded(content: bytes) -> str:
@@ -88,6 +97,7 @@ class _Draft:
     """Drafts by the name as written; several for a matrix."""
     defaults: JobDefaults = field(default_factory=JobDefaults)
     run: RunSpec = field(default_factory=RunSpec)
+    events: BuiltEvents = EACH_EVENT
     _seen: set[str] = field(default_factory=set)
     _names: set[str] = field(default_factory=set)
 
@@ -98,7 +108,7 @@ class _Draft:
 
     def take(self, node: KdlNode) -> None:
         expect_node(
-            node, ("job", "defaults", "timeout", "concurrency", "supersede"), "at the top of a workflow"
+            node, ("job", "defaults", "on", "timeout", "concurrency", "supersede"), "at the top of a workflow"
         )
         if node.name == "job":
             self._take_jobs(node)
@@ -109,6 +119,8 @@ class _Draft:
         match node.name:
             case "defaults":
                 self.defaults = read_defaults(node)
+            case "on":
+                self.events = read_on(node)
             case "concurrency":
                 self.run = replace(self.run, concurrency=read_concurrency(node))
             case "timeout":

@@ -73,9 +73,9 @@ def planned(
         unit.add(
             Job(
                 state=state,
-                reason=Reason.PLANNED
-                if spec.needs or state is not JobState.BLOCKED
-                else Reason.CONCURRENCY_GROUP,
+                reason=_first_reason(spec, state),
+                detail=storable(spec.unmet),
+                finished_at=unit.now if state.final else None,
                 job_id=unit.moment.new_id(),
                 run_id=task.run_id,
                 position=position,
@@ -108,10 +108,18 @@ def _check(task: PlanningTask, jobs: Sequence[JobSpec]) -> None:
 
 
 def _first_state(spec: JobSpec, run_spec: RunSpec, *, awaiting: bool) -> JobState:
+    if spec.unmet:
+        return JobState.SKIPPED
     if awaiting:
         return JobState.APPROVAL
     is_blocked = spec.needs or spec.concurrency or run_spec.concurrency
     return JobState.BLOCKED if is_blocked else JobState.WAITING
+
+
+def _first_reason(spec: JobSpec, state: JobState) -> Reason:
+    if spec.unmet:
+        return Reason.CONDITION_UNMET
+    return Reason.PLANNED if spec.needs or state is not JobState.BLOCKED else Reason.CONCURRENCY_GROUP
 
 
 def approve_run(unit: UnitOfWork, run_id: str) -> None:
@@ -164,7 +172,8 @@ def not_planned(unit: UnitOfWork, task: PlanningTask, reason: Reason, detail: st
     elif reason in INFRASTRUCTURE:
         plan_failed(unit, task.run_id, reason, detail)
     else:
-        unit.move_run(task.run_id, RunState.ERRORED, reason=reason, detail=detail)
+        state = RunState.SKIPPED if reason is Reason.EVENT_NOT_BUILT else RunState.ERRORED
+        unit.move_run(task.run_id, state, reason=reason, detail=detail)
     return True
 
 

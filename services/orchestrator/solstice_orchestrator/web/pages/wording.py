@@ -72,6 +72,8 @@ _REASONS: Final = MappingProxyType(
         Reason.ARTIFACT_NOT_STORED: "There was no room for an artifact of it, or the directory of artifacts failed.",
         Reason.SUPERSEDED: "A newer run took its place.",
         Reason.NEEDS_FAILED: "A job that it needs did not succeed.",
+        Reason.CONDITION_UNMET: "Its condition leaves it out of this run.",
+        Reason.EVENT_NOT_BUILT: "The workflow file's `on` does not name what happened.",
         Reason.INVALID_WORKFLOW: "The workflow file cannot be used.",
         Reason.COMMIT_NOT_FOUND: "The repository or the commit could not be found.",
         Reason.NOT_TRUSTED: "The code is a stranger's, and the operator does not let it run here.",
@@ -102,7 +104,7 @@ def run_trouble(run: RunView) -> str:
 
     Empty for all other runs.
     """
-    if run.state not in {RunState.ERRORED, RunState.CANCELLED, RunState.TIMED_OUT}:
+    if run.state not in {RunState.ERRORED, RunState.CANCELLED, RunState.TIMED_OUT, RunState.SKIPPED}:
         return ""
     return _first_line(run.detail)
 
