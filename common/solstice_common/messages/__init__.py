@@ -85,6 +85,8 @@ class JobRequestV1(WireMessage):
     """What the forge calls the repository: `owner/name`."""
     change_number: Count | None = None
     """Number of the pull or merge request."""
+    target_branch: Name | None = None
+    """The branch that a change request is to be merged into, without `refs/heads/`."""
     head_repo_url: RepoUrl | None = None
     """Where a change request's commits come from, when it is another repository (a fork)."""
     trusted: bool | None = None

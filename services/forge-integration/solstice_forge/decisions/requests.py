@@ -216,6 +216,7 @@ def _of_kind(event: Event) -> dict[str, object]:
             return {
                 "trusted": event.is_fork is False,
                 "change_number": event.number,
+                "target_branch": event.base_ref,
                 "head_repo_url": event.head_repo_url,
                 "before_sha": event.before_sha,
             }
@@ -225,6 +226,7 @@ def _of_kind(event: Event) -> dict[str, object]:
                 "event": CHANGE_REQUEST,
                 "trusted": event.is_fork is False,
                 "change_number": event.number,
+                "target_branch": event.base_ref,
                 "head_repo_url": event.head_repo_url,
             }
         case Rerun():

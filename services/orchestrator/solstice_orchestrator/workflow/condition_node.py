@@ -21,7 +21,9 @@ from solstice_orchestrator.workflow.shape import (
 from solstice_orchestrator.workflow.trigger import Trigger, TriggerEvent
 
 MAX_PATTERNS: Final = 50
-_NAMED: Final = frozenset({TriggerEvent.PUSH, TriggerEvent.TAG, TriggerEvent.MERGE_GROUP})
+_NAMED: Final = frozenset(
+    {TriggerEvent.PUSH, TriggerEvent.TAG, TriggerEvent.CHANGE_REQUEST, TriggerEvent.MERGE_GROUP}
+)
 """Events that have a branch or a tag."""
 
 
@@ -56,8 +58,16 @@ class BuiltEvents:
         patterns = self.patterns.get(trigger.event)
         if patterns is None:
             return False
-        name = trigger.tag if trigger.event is TriggerEvent.TAG else trigger.branch
-        return trigger.event not in _NAMED or fits(name, patterns)
+        match trigger.event:
+            case TriggerEvent.TAG:
+                return fits(trigger.tag, patterns)
+            case TriggerEvent.CHANGE_REQUEST:
+                # An older publisher does not say where it is to be merged: rather one run too many.
+                return not trigger.target_branch or fits(trigger.target_branch, patterns)
+            case TriggerEvent.PUSH | TriggerEvent.MERGE_GROUP:
+                return fits(trigger.branch, patterns)
+            case _:
+                return True
 
 
 EACH_EVENT: Final = BuiltEvents()

@@ -27,6 +27,7 @@ _FACTS: Final[Mapping[str, Callable[[Trigger], str]]] = {
     "event": lambda trigger: trigger.event.value,
     "branch": lambda trigger: trigger.branch,
     "tag": lambda trigger: trigger.tag,
+    "target_branch": lambda trigger: trigger.target_branch,
     "default_branch": lambda trigger: trigger.default_branch,
     "repository": lambda trigger: trigger.repository,
 }

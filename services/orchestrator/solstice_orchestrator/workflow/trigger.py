@@ -39,6 +39,8 @@ class Trigger:
     branch: str = ""
     """The pushed branch, or the one that a merge queue merges into."""
     tag: str = ""
+    target_branch: str = ""
+    """The branch that a change request is to be merged into."""
     default_branch: str = ""
     repository: str = ""
     """What the forge calls it: `owner/name`."""
@@ -82,6 +84,7 @@ def trigger_of(request: JobRequestV1) -> Trigger:
         event=event,
         branch=branch,
         tag=ref.removeprefix(TAGS) if ref.startswith(TAGS) else "",
+        target_branch=request.target_branch or "",
         default_branch=request.default_branch or "",
         repository=request.repo_full_name or "",
         is_requested=event is TriggerEvent.MANUAL or request.event in _REQUESTED,

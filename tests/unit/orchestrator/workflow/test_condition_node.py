@@ -104,6 +104,16 @@ def test_a_mistake_is_named_also_where_on_does_not_name_the_event() -> None:
     assert refused.reason is Reason.INVALID_WORKFLOW
 
 
+@pytest.mark.parametrize(("target", "is_built"), [("main", True), ("next", False), (None, True)])
+def test_a_change_request_is_chosen_by_its_target_where_that_is_known(
+    target: str | None, is_built: bool
+) -> None:
+    decision = plan(
+        f"on {{ change-request main }}; job a {{ {STEP} }}", change_number=7, target_branch=target
+    )
+    assert isinstance(decision, PlannedJobs) is is_built
+
+
 NAMED = {TriggerEvent.PUSH: "refs/heads/{}", TriggerEvent.TAG: "refs/tags/{}"}
 PATTERNS = {"main": {"main"}, "v*": {"v1", "v2"}, "*": {"main", "v1", "v2"}, "a/**": {"a/b"}}
 

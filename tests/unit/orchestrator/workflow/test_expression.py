@@ -16,12 +16,13 @@ from solstice_orchestrator.workflow.expression import (
 from solstice_orchestrator.workflow.trigger import Trigger, TriggerEvent
 
 NAMES = ("main", "next", "v1", "")
-FACTS = ("event", "branch", "tag", "default_branch", "repository")
+FACTS = ("event", "branch", "tag", "target_branch", "default_branch", "repository")
 TRIGGERS = st.builds(
     Trigger,
     event=st.sampled_from(TriggerEvent),
     branch=st.sampled_from(NAMES),
     tag=st.sampled_from(NAMES),
+    target_branch=st.sampled_from(NAMES),
     default_branch=st.sampled_from(NAMES),
     repository=st.sampled_from(NAMES),
 )

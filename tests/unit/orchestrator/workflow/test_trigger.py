@@ -19,6 +19,10 @@ CASES: dict[str, tuple[dict[str, Any], Trigger]] = {
         Trigger(event=TriggerEvent.TAG, tag="v1.0"),
     ),
     "change request": ({**CHANGE, "repo_full_name": None}, Trigger(event=TriggerEvent.CHANGE_REQUEST)),
+    "change request with its target": (
+        {**CHANGE, "target_branch": "release/1", "repo_full_name": None},
+        Trigger(event=TriggerEvent.CHANGE_REQUEST, target_branch="release/1"),
+    ),
     "change request whose branch is its ref": (
         {**CHANGE, "ref": "refs/heads/main", "repo_full_name": None},
         Trigger(event=TriggerEvent.CHANGE_REQUEST),
