@@ -6,6 +6,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
+from solstice_orchestrator.processes.small_copies import write_checkout
+
 GIT_ENVIRONMENT: Mapping[str, str] = {
     "PATH": os.environ["PATH"],
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -84,6 +87,13 @@ def files_below(place: Path) -> dict[str, tuple[int, bytes]]:
         )
         for path in place.rglob("*")
     }
+
+
+def written_copy(copy: CheckoutCopy | None, place: Path) -> bool:
+    """Write a small checkout, if it is there; return whether it was."""
+    if copy is not None:
+        write_checkout(copy.packed, str(place))
+    return copy is not None
 
 
 async def emptied(directory: Path) -> None:

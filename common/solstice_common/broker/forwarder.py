@@ -30,6 +30,12 @@ GROUP: Final = 256
 
 Two hundred keep a broker busy; more would only repeat more after a crash.
 """
+STREAM_GROUP: Final = 8
+"""A group of so many rows is a part of a stream: the next rows linger STREAM_LINGER times as long.
+
+What a group costs hardly depends on its size.
+"""
+STREAM_LINGER: Final = 4
 CONNECT_SECONDS: Final = 1.0
 """Seconds of one wait for the connection.
 
@@ -100,6 +106,7 @@ class _Result(Enum):
 
     IDLE = "nothing waits"
     FORWARDED = "a group is with the broker"
+    STREAMED = "a group of several is with the broker, and more are to be expected"
     FILLED = "a large group is with the broker"
     FAILED = "some of a group are not"
 
@@ -110,8 +117,8 @@ class Forwarder(Generic[Row]):
     `run` publishes until cancelled, or, once `finish` was called, until nothing more can be done.
 
     `noun` says what a row is, for `problem`. The forwarder polls the backlog after `poll_seconds`, in
-    case a notification was lost. Rows may wait `linger_seconds` for others, so that all go in one group. With
-    `declare_early`, it declares the topology even while no rows wait.
+    case a notification was lost. Rows may wait `linger_seconds` for others, and longer in a stream of them, so that all
+    go in one group. With `declare_early`, it declares the topology even while no rows wait.
     """
 
     def __init__(
@@ -168,7 +175,9 @@ class Forwarder(Generic[Row]):
                 elif step is _Result.FAILED:
                     await self._pause(self._retry_seconds())
                 if step is not _Result.FILLED and self._linger_seconds:
-                    await asyncio.sleep(self._linger_seconds)
+                    await asyncio.sleep(
+                        self._linger_seconds * (STREAM_LINGER if step is _Result.STREAMED else 1)
+                    )
 
     async def _step(self) -> _Result:
         # These are confirmed but not marked in the store yet: mark them first, or they would be published
@@ -229,7 +238,9 @@ class Forwarder(Generic[Row]):
         await self._backlog.ended(group, failed)
         if failed:
             return _Result.FAILED
-        return _Result.FILLED if 2 * len(group) > GROUP else _Result.FORWARDED
+        if 2 * len(group) > GROUP:
+            return _Result.FILLED
+        return _Result.STREAMED if len(group) >= STREAM_GROUP else _Result.FORWARDED
 
     def _interrupt(self, error: BrokerError | StoreUnavailable) -> None:
         """Report once that publishing has stopped."""

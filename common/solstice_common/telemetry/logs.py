@@ -45,6 +45,8 @@ def configure_logs(form: Format = "auto", level: str = "info") -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
+    # No form of ours shows these, and each event would look them up: docs.python.org/3/howto/logging.html#optimization.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

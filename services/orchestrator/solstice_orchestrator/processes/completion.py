@@ -1,7 +1,8 @@
-"""Run work to its end even when its caller is cancelled."""
+"""Run work to its end although its caller is cancelled, or beside its caller."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,3 +21,21 @@ async def run_to_completion(work: Coroutine[Any, Any, T], name: str) -> T:
         task.exception()
         raise asyncio.CancelledError
     return task.result()
+
+
+@contextmanager
+def run_beside(
+    work: Callable[[], Coroutine[Any, Any, None]], *, after_seconds: float, name: str
+) -> Iterator[None]:
+    """Run `work` in a task that begins after so many seconds; leaving cancels it.
+
+    Most blocks are left before that, and cost no task.
+    """
+    loop, begun = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    timer = loop.call_later(after_seconds, lambda: begun.append(loop.create_task(work(), name=name)))
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for task in begun:
+            task.cancel()

@@ -79,13 +79,17 @@ class ControlGroup:
 
     def remove(self) -> bool:
         """Remove the group and those below it; False when one has a process."""
+        # A job may have made groups within its group.
+        return self.remove_empty() or _remove_with_those_below(self.path)
+
+    def remove_empty(self) -> bool:
+        """Remove the group by one system call; False when it is not empty."""
         try:
             os.rmdir(self.path)  # noqa: PTH106  the cheapest call: each job ends with it
         except FileNotFoundError:
             return True
         except OSError:
-            # A job may have made groups within its group.
-            return _remove_with_those_below(self.path)
+            return False
         return True
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Final
 
-from solstice_orchestrator.processes import small_trees, supervisor, supervisor_starter
+from solstice_orchestrator.processes import small_copies, small_trees, supervisor, supervisor_starter
 from solstice_orchestrator.processes.children import readable, start, wait_for_exit
 from solstice_orchestrator.processes.orphans import remember_child, remember_starter
 
@@ -65,11 +65,14 @@ class SupervisorStarter:
         """The prepared process, once it was needed."""
         return self._process.pid if self._process else None
 
-    async def fork(self, group: Path | None, plan: bytes = b"") -> ForkedSupervisor | None:
+    async def fork(
+        self, group: Path | None, plan: bytes = b"", checkout: Path | None = None
+    ) -> ForkedSupervisor | None:
         """Fork a supervisor that joins the control group; return None when that fails.
 
-        It finds the plan, or as much of it as fits, in its pipe. When that fails, the caller starts one without the prepared
-        process, which is replaced at the next call.
+        It finds the plan, or as much of it as fits, in its pipe; with a directory for a checkout, first what
+        `small_copies.sent` returns. When that fails, the caller starts one without the prepared process, which is
+        replaced at the next call.
         """
         if not self._possible:
             return None
@@ -78,7 +81,7 @@ class SupervisorStarter:
             try:
                 near, far = _pipes(unused)
                 given = _given(near[0], plan)
-                process = self._send(group, far)
+                process = self._send(_request(group, checkout), far)
                 for pipe in far:
                     pipe.close()
                 pid = await _process_id(near[1])
@@ -92,7 +95,7 @@ class SupervisorStarter:
             unused.pop_all()
         return forked
 
-    def _send(self, group: Path | None, pipes: Sequence[IO[bytes]]) -> "subprocess.Popen[bytes]":
+    def _send(self, request: bytes, pipes: Sequence[IO[bytes]]) -> "subprocess.Popen[bytes]":
         if self._requests is None or self._process is None:
             self._requests, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._requests.setblocking(False)
@@ -100,7 +103,7 @@ class SupervisorStarter:
                 self._process = start(
                     (
                         *(sys.executable, "-I", "-S", supervisor_starter.__file__),
-                        *(supervisor.__file__, small_trees.__file__),
+                        *(supervisor.__file__, small_trees.__file__, small_copies.__file__),
                     ),
                     Path("/"),
                     {"LC_ALL": "C.UTF-8"},
@@ -109,9 +112,7 @@ class SupervisorStarter:
                     stderr=subprocess.DEVNULL,
                 )
             remember_starter(self._process)
-        socket.send_fds(
-            self._requests, [os.fsencode(group) if group else b"\n"], [pipe.fileno() for pipe in pipes]
-        )
+        socket.send_fds(self._requests, [request], [pipe.fileno() for pipe in pipes])
         return self._process
 
     async def aclose(self) -> None:
@@ -134,6 +135,10 @@ def _pipes(opened: ExitStack) -> tuple[Sequence[IO[bytes]], Sequence[IO[bytes]]]
         far.append(opened.enter_context(os.fdopen(ends[its_mode], its_mode, buffering=0)))
         near.append(opened.enter_context(os.fdopen(ends[our_mode], our_mode, buffering=0)))
     return near, far
+
+
+def _request(group: Path | None, checkout: Path | None) -> bytes:
+    return b"\0".join(os.fsencode(path) if path else b"" for path in (group, checkout))
 
 
 def _given(control: IO[bytes], plan: bytes) -> int:

@@ -61,7 +61,7 @@ def supervise(group: list[str], remove: Callable[[str], object] = lambda _: None
     _go_first_without_memory()
     become_subreaper()
     hide_memory()
-    _join(group)
+    join(group)
     with _Signals() as signals:
         _say(event="ready")
         control = _Control()
@@ -380,7 +380,7 @@ def _lead_session() -> None:
         os.setsid()
 
 
-def _join(group: list[str]) -> None:
+def join(group: list[str]) -> None:
     """Enter the job's control group, if it has one and the kernel allows it."""
     for path in group:
         _write(f"{path}/cgroup.procs", b"0")

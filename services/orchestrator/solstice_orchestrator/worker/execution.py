@@ -23,7 +23,7 @@ from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LastChunks
-from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter
+from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter, Provisioning
 from solstice_orchestrator.worker.log_buffer import (
     DEFAULT_RETRY_LIMIT,
     LogBuffer,
@@ -86,6 +86,15 @@ async def execute(
             lambda: store.record_artifact(claim.key, artifact, most_bytes), rng, retry_limit
         )
 
+    label = f"{claim.spec.name} #{claim.key.number}"
+    provisioning = Provisioning(
+        on_begun=lambda: preparing.append(
+            asyncio.create_task(
+                _record_provisioning(provisioning, claim.key, store), name=f"provisioning {label}"
+            )
+        )
+    )
+    preparing = list[asyncio.Task[None]]()
     execution = Execution(
         job_id=claim.key.job_id,
         attempt=claim.key.number,
@@ -97,16 +106,13 @@ async def execute(
         else attempt_traceparent(claim.request, claim.key.job_id, claim.key.number, sampler),
         image_found=partial(_record_image, store, claim.key),
         record_artifact=record_artifact,
+        provisioning=provisioning,
     )
-    label = f"{claim.spec.name} #{claim.key.number}"
     running = asyncio.create_task(
         _with_secrets(executor, execution, log, stop, secret_rules), name=f"run {label}"
     )
     for each in logs:
         running.add_done_callback(partial(_close, each))
-    preparing = asyncio.create_task(
-        _record_provisioning(execution, claim.key, store), name=f"provisioning {label}"
-    )
     try:
         async with asyncio.TaskGroup() as tasks:
             sending = [
@@ -129,15 +135,13 @@ async def execute(
         await _end_cancelled(bound, store, claim.key, running, logs)
         raise
     finally:
-        running.cancel()
-        preparing.cancel()
-        await asyncio.wait([running, preparing])
+        for task in (running, *preparing):
+            task.cancel()
+        await asyncio.wait([running, *preparing])
 
 
-async def _record_provisioning(execution: Execution, key: AttemptKey, store: JobStore) -> None:
+async def _record_provisioning(provisioning: Provisioning, key: AttemptKey, store: JobStore) -> None:
     """Record for how long a container or VM is prepared, unless that is short."""
-    provisioning = execution.provisioning
-    await provisioning.begun.wait()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(provisioning.done.wait(), PROVISIONING_SHOWN_SECONDS)
         return

@@ -19,6 +19,7 @@ import structlog
 
 from solstice_common.errors import ConfigurationError
 from solstice_common.runtime.private_paths import make_private_directory, restore_private_directory
+from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import workspace_removal
 from solstice_orchestrator.processes.children import run
@@ -58,6 +59,8 @@ class Workspace:
     """The control group of its processes, where there are control groups."""
     starter: SupervisorStarter | None = None
     """What forks its supervisor."""
+    checkout: CheckoutCopy | None = None
+    """What its supervisor writes into `source`; without it, that has all its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +273,7 @@ async def _remove(workspace: Workspace) -> None:
 
     One thread does both if nothing runs in the group and the tree is small.
     """
-    if workspace.group is None and not _is_there(workspace.root):
+    if not _is_there(workspace.root) and (workspace.group is None or workspace.group.remove_empty()):
         return
     with contextlib.suppress(RuntimeError):
         # RuntimeError: a job has used up all threads.
@@ -282,7 +285,7 @@ async def _remove(workspace: Workspace) -> None:
 
 
 def _is_there(path: Path) -> bool:
-    # One system call, in a directory that this process reads and writes all the time: no thread is worth that.
+    # One system call, as for the group: no thread is worth that.
     return os.path.lexists(path)
 
 

@@ -45,7 +45,7 @@ from solstice_orchestrator.worker.executors.disk import size_of
 from tests.builders import job_request
 from tests.executor_harness import NEEDS_DISKS, mounted_disk, open_harness, replace_checkout
 from tests.gated_jobs import Commit, all_ended, publish_requests, wait_for_jobs
-from tests.repositories import GIT_ENVIRONMENT, Repository, files_below
+from tests.repositories import GIT_ENVIRONMENT, Repository, files_below, written_copy
 from tests.servers.orchestrator import SharedFiles, orchestrator
 
 POLICY = GitPolicy(protocols=("file",))
@@ -82,7 +82,7 @@ class Harbour:
 
     async def written(self, sha: str) -> Path | None:
         (place := self.place / f"copy of {sha}").mkdir()
-        return place if await self.planned.write(self.key(sha), place) else None
+        return place if written_copy(await self.planned.find(self.key(sha)), place) else None
 
     async def by_git(self, sha: str) -> Path:
         place = self.place / f"by git {sha}"
@@ -207,7 +207,7 @@ async def test_a_planned_commit_is_for_the_same_trust_credential_and_checkout_al
         key._replace(spec=CheckoutSpec(depth=0)),
     ):
         (empty := tmp_path / "empty").mkdir(exist_ok=True)
-        assert not await harbour.planned.write(other, empty)
+        assert not written_copy(await harbour.planned.find(other), empty)
         assert list(empty.iterdir()) == []
     assert await harbour.written(sha)
 
@@ -245,7 +245,7 @@ async def test_a_changed_pack_has_no_object_of_that_name(tmp_path: Path) -> None
         place = tmp_path / f"place of {len(content)}"
         place.mkdir()
         is_true = content == b"ahoy\n"
-        assert await harbour.planned.write(harbour.key(sha), place) is is_true
+        assert written_copy(await harbour.planned.find(harbour.key(sha)), place) is is_true
         assert (place / "a").exists() is is_true
 
 

@@ -22,7 +22,7 @@ from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from tests.builders import job_request
 from tests.executor_harness import ExecutorHarness, replace_checkout
-from tests.repositories import GIT_ENVIRONMENT, Repository, files_below
+from tests.repositories import GIT_ENVIRONMENT, Repository, files_below, written_copy
 
 POLICY = GitPolicy(protocols=("file",))
 LIMIT = 1024**3
@@ -65,7 +65,7 @@ async def test_a_copy_is_as_git_wrote_the_first_checkout(tmp_path: Path, object_
     checkouts.keep(key, first)
     (copy := tmp_path / "copy").mkdir()
     shutil.rmtree(repository.path)
-    assert await checkouts.write(key, copy)
+    assert written_copy(checkouts.find(key), copy)
 
     assert written_files(copy) == written_files(first)
     assert (copy / "lines.dos").read_bytes() == b"one\r\ntwo\r\n"
@@ -90,7 +90,7 @@ async def test_each_copy_is_of_the_same_bytes_even_if_others_are_changed(tmp_pat
     checkouts.keep(key, first)
     for number in range(2):
         (copy := tmp_path / f"copy-{number}").mkdir()
-        assert await checkouts.write(key, copy)
+        assert written_copy(checkouts.find(key), copy)
         assert (copy / "a").read_text() == "ahoy\n"
         for place in (first, copy):
             for path in (each for each in place.rglob("*") if each.is_file()):
@@ -115,9 +115,9 @@ async def test_a_checkout_is_for_the_same_trust_and_credential_alone(tmp_path: P
         key._replace(commit_sha="0" * 40),
     ):
         (empty := tmp_path / "empty").mkdir(exist_ok=True)
-        assert not await checkouts.write(other, empty)
+        assert not written_copy(checkouts.find(other), empty)
         assert list(empty.iterdir()) == []
-    assert await checkouts.write(key, empty)
+    assert written_copy(checkouts.find(key), empty)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_a_large_checkout_is_not_kept(tmp_path: Path, files: dict[str, byt
     request = job_request(repo_url=repository.url, commit_sha=repository.commit(files), trusted=True)
     key, checkouts = CommitKey.of(request, POLICY), SmallCheckouts(LIMIT)
     checkouts.keep(key, await checked_out(request, tmp_path))
-    assert not await checkouts.write(key, tmp_path / "copy")
+    assert not written_copy(checkouts.find(key), tmp_path / "copy")
 
 
 async def test_the_checkouts_that_were_used_last_stay_below_the_limit(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ async def test_the_checkouts_that_were_used_last_stay_below_the_limit(tmp_path: 
         if number:
             # Used again, so that the second one is the oldest.
             (copy := tmp_path / f"copy-{number}").mkdir()
-            assert await checkouts.write(keys[0], copy)
+            assert written_copy(checkouts.find(keys[0]), copy)
     (place := tmp_path / "last").mkdir()
-    assert not await checkouts.write(keys[1], place)
-    assert await checkouts.write(keys[2], place)
+    assert not written_copy(checkouts.find(keys[1]), place)
+    assert written_copy(checkouts.find(keys[2]), place)
 
 
 @pytest.mark.parametrize("spoil", ["version", "length", "no index"])
@@ -174,7 +174,7 @@ async def test_an_index_of_unknown_form_is_left_to_git(tmp_path: Path, spoil: st
         case _:
             index.unlink()
     checkouts.keep(key, first)
-    assert not await checkouts.write(key, tmp_path / "copy")
+    assert not written_copy(checkouts.find(key), tmp_path / "copy")
 
 
 async def test_jobs_of_one_commit_run_after_its_repository_and_the_cache_on_disk_are_gone(

@@ -57,9 +57,9 @@ async def _state(harness: ExecutorHarness, script: str, output: list[bytes]) -> 
 async def test_a_forked_supervisor_is_our_child_in_a_session_of_its_own(harness: ExecutorHarness) -> None:
     """So is one that is started by itself."""
     await harness.run('ps -o ppid=,sid= -p $PPID; echo $PPID; tr "\\0" " " < /proc/$PPID/cmdline')
-    parent, session, pid, *command = harness.text.split()[-9:]
+    parent, session, pid, *command = harness.text.split()[-10:]
     assert (int(parent), session) == (os.getpid(), pid)
-    assert command[-3].endswith(_PROGRAM)
+    assert command[-4].endswith(_PROGRAM)
 
 
 async def test_the_exit_code_of_a_forked_supervisor_says_how_it_ended(harness: ExecutorHarness) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from solstice_common.broker.forwarder import GROUP, Forwarder, reason_of
+from solstice_common.broker.forwarder import GROUP, STREAM_GROUP, STREAM_LINGER, Forwarder, reason_of
 from solstice_common.broker.headers import IDEMPOTENCY_HEADER
 from solstice_common.broker.protocol import (
     BrokerHealth,
@@ -152,6 +152,27 @@ async def test_rows_wait_a_moment_for_others_and_a_large_group_for_none() -> Non
         f"answered {GROUP}",
         "answered 2",
     ]
+
+
+async def test_rows_wait_longer_in_a_stream_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, broker, sleep = Rows(*range(STREAM_GROUP)), ScriptedBroker(), asyncio.sleep
+    lingered: list[float] = []
+
+    async def lingers(seconds: float) -> None:
+        if seconds >= 1:
+            lingered.append(seconds)
+        await sleep(0)
+
+    def both_published() -> bool:
+        if not rows.rows and len(broker.bodies) == STREAM_GROUP:
+            rows.rows = [-1]
+            rows.changed.set()
+        return len(broker.bodies) > STREAM_GROUP and not rows.rows
+
+    monkeypatch.setattr(asyncio, "sleep", lingers)
+    await run_until(forwarder_of(rows, broker, linger_seconds=1.0), both_published)
+    assert lingered[0] == STREAM_LINGER
+    assert set(lingered[1:]) <= {1.0}
 
 
 async def test_each_absence_of_the_broker_is_reported_once_and_so_is_each_return() -> None:

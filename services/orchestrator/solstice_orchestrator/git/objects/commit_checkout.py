@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from solstice_orchestrator.git.objects.checkout_copy import (
-    ENTRY_BYTES,
     INDEX_HEADER,
     INDEX_ID_OFFSET,
     MAX_CHECKOUT_BYTES,
     MAX_ENTRIES,
     CheckoutCopy,
-    CheckoutFile,
     next_entry_at,
 )
 from solstice_orchestrator.git.objects.pack_file import (
@@ -33,6 +31,7 @@ from solstice_orchestrator.git.objects.pack_file import (
 )
 from solstice_orchestrator.git.objects.pack_writing import written_pack
 from solstice_orchestrator.git.repository import object_format, repository_config
+from solstice_orchestrator.processes.small_copies import CheckoutFile, CheckoutFiles
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.+@%,=#()\[\]{}&! -]{1,200}(?<![. ])")
 """Names that are the same everywhere; those that end with a dot or a space are not."""
@@ -130,14 +129,16 @@ def composed_checkout(pack: SmallPack, repo_url: str, commit_sha: str) -> Checko
     files = (
         *_repository(found, repo_url, digest),
         *(
-            CheckoutFile(each.path, _MODES[each.mode], b"" if each.mode == DIRECTORY else each.object.content)
+            CheckoutFile(
+                each.path.encode(), _MODES[each.mode], b"" if each.mode == DIRECTORY else each.object.content
+            )
             for each in found.entries
         ),
     )
-    size_bytes = sum(ENTRY_BYTES + len(file.content) for file in files) + len(index)
-    if size_bytes > MAX_CHECKOUT_BYTES or len(files) > MAX_ENTRIES:
+    copy = CheckoutCopy.of(CheckoutFiles(files, index, _MODES[_FILE], index_entries, digest))
+    if copy.size_bytes > MAX_CHECKOUT_BYTES or len(files) > MAX_ENTRIES:
         raise LeftToGit
-    return CheckoutCopy(files, index, _MODES[_FILE], index_entries, digest, size_bytes)
+    return copy
 
 
 def _repository(found: WholeCommit, repo_url: str, digest: str) -> Sequence[CheckoutFile]:
@@ -152,25 +153,25 @@ def _repository(found: WholeCommit, repo_url: str, digest: str) -> Sequence[Chec
     directory, file, read_only = _MODES[DIRECTORY], _MODES[_FILE], stat.S_IFREG | 0o444
     head = f"{commit.id}\n".encode()
     return (
-        CheckoutFile(".git", directory),
-        CheckoutFile(".git/refs", directory),
-        CheckoutFile(".git/objects", directory),
-        CheckoutFile(".git/objects/pack", directory),
-        CheckoutFile(f".git/objects/pack/pack-{name}.pack", read_only, pack),
-        CheckoutFile(f".git/objects/pack/pack-{name}.idx", read_only, index),
-        CheckoutFile(".git/config", file, config.encode()),
-        CheckoutFile(".git/HEAD", file, head),
-        CheckoutFile(".git/shallow", file, head),
+        CheckoutFile(b".git", directory),
+        CheckoutFile(b".git/refs", directory),
+        CheckoutFile(b".git/objects", directory),
+        CheckoutFile(b".git/objects/pack", directory),
+        CheckoutFile(f".git/objects/pack/pack-{name}.pack".encode(), read_only, pack),
+        CheckoutFile(f".git/objects/pack/pack-{name}.idx".encode(), read_only, index),
+        CheckoutFile(b".git/config", file, config.encode()),
+        CheckoutFile(b".git/HEAD", file, head),
+        CheckoutFile(b".git/shallow", file, head),
     )
 
 
-def _index(entries: Sequence[CommitEntry], digest: str) -> tuple[bytes, Sequence[tuple[int, str]]]:
+def _index(entries: Sequence[CommitEntry], digest: str) -> tuple[bytes, Sequence[tuple[int, bytes]]]:
     """Return an index without times and inodes, and where in it each file stands."""
     index = bytearray(INDEX_HEADER.pack(b"DIRC", 2, len(entries)))
-    index_entries = list[tuple[int, str]]()
+    index_entries = list[tuple[int, bytes]]()
     for entry in sorted(entries, key=lambda each: each.path.encode()):
         at, path = len(index), entry.path.encode()
-        index_entries.append((at, entry.path))
+        index_entries.append((at, path))
         index += bytes(INDEX_ID_OFFSET) + bytes.fromhex(entry.object.id)
         struct.pack_into(">I", index, at + 24, int(entry.mode, 8))
         index += struct.pack(">H", min(len(path), _LONGEST_IN_FLAGS)) + path

@@ -1,10 +1,9 @@
-"""Keeps small checkouts whole, and writes further ones of the same commit without git.
+"""Keeps small checkouts whole, for further ones of the same commit without git.
 
 To start git costs more than to write a few files. What git wrote at the first checkout stays in the memory of this
 process, where no job can change it.
 """
 
-import asyncio
 import hashlib
 import os
 import stat
@@ -16,19 +15,16 @@ from typing import Final
 
 from solstice_orchestrator.git.objects.checkout_copy import (
     ENTRY_BYTES,
-    INDEX,
     INDEX_HEADER,
     INDEX_ID_OFFSET,
     MAX_CHECKOUT_BYTES,
     MAX_ENTRIES,
     CheckoutCopy,
-    CheckoutFile,
     next_entry_at,
-    write_copy,
 )
 from solstice_orchestrator.git.objects.object_cache import CommitKey
 from solstice_orchestrator.git.repository import object_format
-from solstice_orchestrator.processes.completion import run_to_completion
+from solstice_orchestrator.processes.small_copies import INDEX, CheckoutFile, CheckoutFiles
 
 SHARE: Final = 16
 """The part of the object cache's limit that small checkouts may have, in memory."""
@@ -50,17 +46,12 @@ class SmallCheckouts:
         self._checkouts: OrderedDict[CommitKey, CheckoutCopy] = OrderedDict()
         self._size_bytes = 0
 
-    async def write(self, key: CommitKey, directory: Path) -> bool:
-        """Put the commit's checkout into the empty directory; return whether it was here.
-
-        Raises OSError.
-        """
+    def find(self, key: CommitKey) -> CheckoutCopy | None:
+        """Return the commit's checkout if it is here."""
         checkout = self._checkouts.get(key)
-        if checkout is None:
-            return False
-        self._checkouts.move_to_end(key)
-        await run_to_completion(asyncio.to_thread(write_copy, checkout, str(directory)), "small checkout")
-        return True
+        if checkout is not None:
+            self._checkouts.move_to_end(key)
+        return checkout
 
     def keep(self, key: CommitKey, directory: Path) -> None:
         """Keep the checkout in the directory, as git has left it, if it is small."""
@@ -95,7 +86,7 @@ def _read(directory: str, digest: str) -> CheckoutCopy:
         file.name for file in files if not stat.S_ISDIR(file.mode)
     }:
         raise _NotSmall
-    return CheckoutCopy(tuple(files), index.content, index.mode, index_entries, digest, size_bytes)
+    return CheckoutCopy.of(CheckoutFiles(files, index.content, index.mode, index_entries, digest))
 
 
 def _files(directory: str) -> Iterator[CheckoutFile]:
@@ -105,14 +96,14 @@ def _files(directory: str) -> Iterator[CheckoutFile]:
         with os.scandir(f"{directory}/{above}") as entries:
             for entry in entries:
                 name = above + entry.name
-                mode = entry.stat(follow_symlinks=False).st_mode
+                raw_name, mode = os.fsencode(name), entry.stat(follow_symlinks=False).st_mode
                 if stat.S_ISDIR(mode):
                     todo.append(f"{name}/")
-                    yield CheckoutFile(name, mode)
+                    yield CheckoutFile(raw_name, mode)
                 elif stat.S_ISLNK(mode):
-                    yield CheckoutFile(name, mode, os.fsencode(Path(entry.path).readlink()))
+                    yield CheckoutFile(raw_name, mode, os.fsencode(Path(entry.path).readlink()))
                 elif stat.S_ISREG(mode):
-                    yield CheckoutFile(name, mode, _content(entry.path))
+                    yield CheckoutFile(raw_name, mode, _content(entry.path))
                 else:
                     raise _NotSmall
 
@@ -123,7 +114,7 @@ def _content(path: str) -> bytes:
         return file.read(MAX_CHECKOUT_BYTES + 1)
 
 
-def _entries_of(index: bytes, digest_bytes: int) -> Iterator[tuple[int, str]]:
+def _entries_of(index: bytes, digest_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and the name of each entry of an index."""
     signature, version, count = INDEX_HEADER.unpack_from(index)
     if signature != b"DIRC" or version not in _VERSIONS:
@@ -134,5 +125,5 @@ def _entries_of(index: bytes, digest_bytes: int) -> Iterator[tuple[int, str]]:
         (flags,) = struct.unpack_from(">H", index, begin)
         begin += 4 if flags & _EXTENDED else 2
         end = index.index(b"\0", begin)
-        yield at, os.fsdecode(index[begin:end])
+        yield at, index[begin:end]
         at = next_entry_at(at, end)

@@ -7,13 +7,14 @@ can start and no commit can be checked out, until the job that uses it up has en
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.processes.completion import run_beside
 from solstice_orchestrator.processes.supervisor import process_ids
 
 CHECK_SECONDS: Final = 1.0
@@ -38,8 +39,8 @@ class CrowdingWatch:
         self._shortages = 0
         """In how many checks in a row there was no room."""
 
-    @asynccontextmanager
-    async def watching(self, supervisor: int) -> AsyncIterator["asyncio.Future[Outcome]"]:
+    @contextmanager
+    def watching(self, supervisor: int) -> Iterator["asyncio.Future[Outcome]"]:
         """Watch the processes below a supervisor; the future gets their job's outcome.
 
         It gets that when the job must end.
@@ -47,10 +48,8 @@ class CrowdingWatch:
         job_to_end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._jobs[supervisor] = job_to_end
         try:
-            async with asyncio.TaskGroup() as tasks:
-                watcher = tasks.create_task(self._watch(), name="job processes")
+            with run_beside(self._watch, after_seconds=CHECK_SECONDS, name="job processes"):
                 yield job_to_end
-                watcher.cancel()
         finally:
             del self._jobs[supervisor]
             job_to_end.cancel()
@@ -58,17 +57,16 @@ class CrowdingWatch:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
             # One of the running jobs checks for all, and not while another is being ended: that may be enough.
-            if loop.time() - self._checked_at < CHECK_SECONDS / 2 or any(
+            if loop.time() - self._checked_at >= CHECK_SECONDS / 2 and not any(
                 future.done() for future in self._jobs.values()
             ):
-                continue
-            self._checked_at = loop.time()
-            self._shortages = 0 if is_room_for(SPARE) else self._shortages + 1
-            # A shortage of a moment passes by itself.
-            if self._shortages > 1:
-                self._blame()
+                self._checked_at = loop.time()
+                self._shortages = 0 if is_room_for(SPARE) else self._shortages + 1
+                # A shortage of a moment passes by itself.
+                if self._shortages > 1:
+                    self._blame()
+            await asyncio.sleep(CHECK_SECONDS)
 
     def _blame(self) -> None:
         # Not in a thread, which could not be started.

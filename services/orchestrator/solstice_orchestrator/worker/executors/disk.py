@@ -8,13 +8,14 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.processes.completion import run_beside
 from solstice_orchestrator.processes.supervisor import descendants
 
 CHECK_SECONDS: Final = 1.0
@@ -88,10 +89,10 @@ class DiskWatch:
         self._jobs: dict[Path, _WatchedJob] = {}
         self._checking = asyncio.Lock()
 
-    @asynccontextmanager
-    async def watching(
+    @contextmanager
+    def watching(
         self, root: Path, supervisor: int, storage: Sequence[Path] = ()
-    ) -> AsyncIterator["asyncio.Future[Outcome]"]:
+    ) -> Iterator["asyncio.Future[Outcome]"]:
         """Watch a workspace and other directories, in which processes below `supervisor` write.
 
         The future gets the outcome of its job when that must end.
@@ -99,36 +100,38 @@ class DiskWatch:
         job_to_end: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._jobs[root] = job = _WatchedJob(job_to_end, (root, *storage))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                watchers = [
-                    tasks.create_task(self._watch(root), name="job disk"),
-                    tasks.create_task(self._watch_size(job, supervisor), name="job size"),
-                ]
+            with ExitStack() as watches:
+                if self._reserve.size_bytes > 0:
+                    watches.enter_context(
+                        run_beside(lambda: self._watch(root), after_seconds=CHECK_SECONDS, name="job disk")
+                    )
+                if self._limit_bytes > 0:
+                    watches.enter_context(
+                        run_beside(
+                            lambda: self._watch_size(job, supervisor),
+                            after_seconds=CHECK_SECONDS,
+                            name="job size",
+                        )
+                    )
                 yield job_to_end
-                for watcher in watchers:
-                    watcher.cancel()
         finally:
             del self._jobs[root]
             job_to_end.cancel()
 
     async def _watch(self, root: Path) -> None:
-        while self._reserve.size_bytes > 0:
-            await asyncio.sleep(CHECK_SECONDS)
+        while True:
             async with self._checking:
                 # A job is being ended: the space that it frees may be enough.
                 if self._is_short(_free(root)) and not any(job.to_end.done() for job in self._jobs.values()):
                     await self._blame(root)
+            await asyncio.sleep(CHECK_SECONDS)
 
     async def _watch_size(self, job: _WatchedJob, supervisor: int) -> None:
-        rest = CHECK_SECONDS
-        while self._limit_bytes > 0:
-            await asyncio.sleep(rest)
-            begun = time.monotonic()
-            try:
+        while True:
+            begun, size = time.monotonic(), 0
+            # RuntimeError: no thread could be started, since a job has taken all processes. The next check may succeed.
+            with contextlib.suppress(RuntimeError):
                 size = await asyncio.to_thread(_size_with_deleted, job.directories, supervisor)
-            except RuntimeError:
-                # No thread could be started: a job has taken all processes. The next check may succeed.
-                continue
             rest = max(CHECK_SECONDS, REST * (time.monotonic() - begun))
             if size > self._limit_bytes and not job.to_end.done():
                 job.to_end.set_result(
@@ -139,6 +142,7 @@ class DiskWatch:
                         f"{self._limit_bytes / MIB:.0f} MiB",
                     )
                 )
+            await asyncio.sleep(rest)
 
     def _is_short(self, free: SpaceAndInodes) -> bool:
         return free.size_bytes < self._reserve.size_bytes or free.inodes < self._reserve.inodes

@@ -4,10 +4,11 @@ It does not isolate: a job runs as the orchestrator's user and can read what tha
 `bash -eo pipefail` where the job's PATH has bash, else with `sh -e`.
 """
 
+import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from solstice_common.messages.states import JobState
@@ -28,6 +29,11 @@ class HostLauncher:
     path: str = DEFAULT_PATH
     """The job's PATH."""
     isolates: bool = False
+    _found: list[str] = field(default_factory=list, init=False)
+    """Where bash was last found in that PATH."""
+
+    def needs_files(self, _: Execution, /) -> bool:
+        return False
 
     @asynccontextmanager
     async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
@@ -39,16 +45,36 @@ class HostLauncher:
                 "without them (EXECUTOR=process); let it run where EXECUTOR=podman",
             )
             return
-        bash = shutil.which("bash", path=self.path)
+        bash = self._bash()
         shell = [bash, "--noprofile", "--norc", "-eo", "pipefail"] if bash else ["/bin/sh", "-e"]
         commands = []
         for number, step in enumerate(execution.spec.steps, start=1):
-            script = workspace.scripts / f"{number:03}.sh"
-            script.write_text(step.run + "\n", encoding="utf-8")
-            commands.append([*shell, str(script)])
+            script = f"{workspace.scripts}/{number:03}.sh"
+            _write_new(script, f"{step.run}\n".encode())
+            commands.append([*shell, script])
         yield Launch(
             directory=workspace.source,
             environment=environment(execution, workspace, self.path),
             commands=commands,
             removes=workspace.root,
         )
+
+    def _bash(self) -> str | None:
+        """Return where bash is, if the PATH has it.
+
+        A search asks every directory of it, so it is made once.
+        """
+        if not (self._found and os.access(self._found[0], os.X_OK)):
+            found = shutil.which("bash", path=self.path)
+            self._found[:] = [found] if found else []
+        return self._found[0] if self._found else None
+
+
+def _write_new(path: str, content: bytes) -> None:
+    # Not with `pathlib` and `io`: each job comes here, in the event loop.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+    finally:
+        os.close(descriptor)

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+from functools import cache
 
 from solstice_orchestrator.worker.executors.protocol import Execution
 from solstice_orchestrator.worker.workspaces import Workspace
@@ -12,7 +13,7 @@ def environment(execution: Execution, workspace: Workspace, path: str) -> dict[s
 
     The workflow's `env` wins, except for the names SOLSTICE_*.
     """
-    user = _user()
+    user = _name_of(os.getuid())
     return {
         "PATH": path,
         "HOME": str(workspace.home),
@@ -50,8 +51,9 @@ def variables_of(execution: Execution, workspace: str) -> dict[str, str]:
     }
 
 
-def _user() -> str:
+@cache
+def _name_of(uid: int) -> str:
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return str(os.getuid())
+        return str(uid)

@@ -63,6 +63,10 @@ class Launcher(Protocol):
         """Whether a hostile job is isolated from the rest of the machine."""
         ...
 
+    def needs_files(self, execution: Execution, /) -> bool:
+        """Return whether `launch` needs the files of a small checkout; else the supervisor writes them."""
+        ...
+
     def launch(
         self, execution: Execution, workspace: Workspace
     ) -> AbstractAsyncContextManager[Launch | Outcome]:
@@ -84,6 +88,9 @@ class LaunchersByLabel:
 
     def of(self, label: str) -> Launcher:
         return self.by_label.get(label, self.default)
+
+    def needs_files(self, execution: Execution, /) -> bool:
+        return self.of(execution.spec.runs_on).needs_files(execution)
 
     def launch(
         self, execution: Execution, workspace: Workspace

@@ -5,7 +5,8 @@ Each job gets a clean environment, and its supervisor leaves no process of it be
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -16,7 +17,9 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.failures import is_machine
+from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.processes.completion import run_beside
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
 from solstice_orchestrator.worker.executors.crowding import CrowdingWatch
 from solstice_orchestrator.worker.executors.disk import DiskWatch
@@ -27,7 +30,12 @@ from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.service_output import reading
 from solstice_orchestrator.worker.executors.source_checkout import SourceCheckout
-from solstice_orchestrator.worker.executors.supervisor_handle import SupervisorHandle, open_supervisor
+from solstice_orchestrator.worker.executors.supervisor_handle import (
+    START_SECONDS,
+    SupervisorHandle,
+    open_supervisor,
+    write_checkout_here,
+)
 from solstice_orchestrator.worker.executors.verdict import (
     CANCELLED,
     VANISHED,
@@ -41,6 +49,8 @@ LOG = structlog.get_logger(__name__)
 
 SLACK_SECONDS: Final = 30.0
 """How late the supervisor may end before it counts as stopped and is killed."""
+CHECKOUT_SECONDS: Final = 600.0
+"""How long a supervisor may take to write a small checkout. The disk may be slow."""
 LAST_OUTPUT_SECONDS: Final = 120.0
 """How long the remaining output may take to reach the log. The store may be slow."""
 ESCAPED_OUTPUT_SECONDS: Final = 5.0
@@ -74,9 +84,12 @@ class ProcessExecutor:
         limited = LimitedLog(log, self.max_log_bytes)
         outcome: Outcome | None = None
         try:
-            async with self.workspaces.attempt(name) as workspace:
-                outcome = await self.checkout.bring(execution, workspace, limited, stop)
-                if outcome is None:
+            async with self.workspaces.attempt(name) as empty:
+                brought = await self.checkout.bring(execution, empty, limited, stop)
+                if isinstance(brought, Outcome):
+                    outcome = brought
+                else:
+                    workspace = await self._with_checkout(empty, brought, execution)
                     async with self.launcher.launch(execution, workspace) as launch:
                         outcome = (
                             launch
@@ -100,6 +113,22 @@ class ProcessExecutor:
         elif outcome.detail and outcome.state is not JobState.SUCCEEDED:
             await limited.remark(outcome.detail)
         return outcome
+
+    async def _with_checkout(
+        self, workspace: Workspace, copy: CheckoutCopy | None, execution: Execution
+    ) -> Workspace:
+        """Return the workspace with a small checkout that its supervisor writes.
+
+        Where it is needed earlier, it is written now.
+        """
+        if copy is None:
+            return workspace
+        unwritten = replace(workspace, checkout=copy)
+        if not self.launcher.needs_files(execution):
+            return unwritten
+        with self.checkout.starting():
+            await write_checkout_here(unwritten)
+        return workspace
 
     def _plan(self, execution: Execution, launch: Launch) -> dict[str, Any]:
         """Return the plan for the supervisor."""
@@ -196,8 +225,13 @@ class ProcessExecutor:
         stop: asyncio.Event,
     ) -> Outcome:
         plan = json.dumps(self._plan(execution, launch)).encode() + b"\n"
-        async with open_supervisor(execution, workspace, plan) as supervisor:
-            if not await supervisor.is_ready():
+        async with AsyncExitStack() as leaving:
+            with self.checkout.starting() if workspace.checkout else nullcontext():
+                supervisor = await leaving.enter_async_context(open_supervisor(execution, workspace, plan))
+                is_ready = await supervisor.is_ready(
+                    CHECKOUT_SECONDS if workspace.checkout else START_SECONDS
+                )
+            if not is_ready:
                 return Outcome(
                     state=JobState.ERRORED,
                     reason=Reason.EXECUTOR_FAILED,
@@ -207,7 +241,7 @@ class ProcessExecutor:
             # have caused it.
             outcome = to_outcome(VANISHED, execution.spec, requested=CANCELLED if stop.is_set() else None)
             try:
-                async with (
+                with (
                     self.disk.watching(workspace.root, supervisor.pid, launch.storage) as filling,
                     self.crowding.watching(supervisor.pid) as crowding,
                 ):
@@ -258,14 +292,15 @@ class ProcessExecutor:
                 supervisor.let_steps_begin(marks, log, silence, execution.provisioning.end), name="job steps"
             )
             stopping = tasks.create_task(stop.wait(), name="job stop")
-            hearing = tasks.create_task(silence.lasts(quiet), name="job silence")
+            hearing = asyncio.get_running_loop().create_future()
             asking = tasks.create_task(
                 self._request_end(supervisor, [stopping, hearing, *greedy]), name="job end"
             )
             overdue = False
             try:
                 async with asyncio.timeout(limit):
-                    verdict = await supervisor.verdict()
+                    with _reported(silence, quiet, hearing):
+                        verdict = await supervisor.verdict()
             except TimeoutError:
                 # Only a supervisor that the job itself stopped (SIGSTOP) is this late.
                 overdue, verdict = True, SupervisorVerdict(how="timed_out", scope="job")
@@ -276,20 +311,21 @@ class ProcessExecutor:
                 requested = taken[0]
             elif hearing.done():
                 requested = silent(quiet)
-            for task in (asking, stopping, hearing, beginning):
+            for task in (asking, stopping, beginning):
                 task.cancel()
             lost = overdue or verdict.how == "vanished"
             if lost:
                 await supervisor.kill()
-            # With its verdict the job's processes have ended. Another job can hold the log pipe open nevertheless.
-            written = tasks.create_task(supervisor.all_written(), name="job output written")
-            await asyncio.wait(
-                [pumping] if lost else [pumping, written],
-                timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            if lost or not supervisor.is_all_written:
+                # With its verdict the job's processes have ended. Another job can hold the log pipe open nevertheless.
+                written = tasks.create_task(supervisor.all_written(), name="job output written")
+                await asyncio.wait(
+                    [pumping] if lost else [pumping, written],
+                    timeout=ESCAPED_OUTPUT_SECONDS if lost else LAST_OUTPUT_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                written.cancel()
             pumping.cancel()
-            written.cancel()
         if has_setup and verdict.step is not None:
             verdict = replace(verdict, step=verdict.step - 1 if verdict.step else None)
         return to_outcome(verdict, spec, requested=requested, isolated=launch.isolates)
@@ -301,3 +337,22 @@ class ProcessExecutor:
         supervisor.send(b"stop\n")
         await asyncio.sleep(self.grace_seconds + SLACK_SECONDS)
         await supervisor.kill()
+
+
+@contextmanager
+def _reported(silence: OutputSilence, seconds: float, reached: "asyncio.Future[None]") -> Iterator[None]:
+    """Give `reached` its result once the job has been silent for so long.
+
+    With 0, it never gets one.
+    """
+
+    async def hear() -> None:
+        await silence.lasts(seconds)
+        reached.set_result(None)
+
+    if seconds <= 0:
+        yield
+    else:
+        # No silence can be long enough before that.
+        with run_beside(hear, after_seconds=seconds, name="job silence"):
+            yield

@@ -37,15 +37,18 @@ async def stored_nowhere(_artifact: ArtifactRecord, _most_bytes: int) -> Artifac
 class Provisioning:
     """The time in which an executor prepares the container or VM of an attempt."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, on_begun: Callable[[], object] = lambda: None
+    ) -> None:
+        """`on_begun` is called when it begins. Most attempts prepare nothing."""
+        self._clock, self._on_begun = clock, on_begun
         self._begun_at: float | None = None
         self._seconds: float | None = None
-        self.begun, self.done = asyncio.Event(), asyncio.Event()
+        self.done = asyncio.Event()
 
     def begin(self) -> None:
         self._begun_at = self._clock()
-        self.begun.set()
+        self._on_begun()
 
     def end(self) -> None:
         """The container or VM is ready, or was given up; safe to repeat."""

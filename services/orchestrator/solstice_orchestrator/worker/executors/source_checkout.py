@@ -14,6 +14,7 @@ from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.git.checkouts.checkout import check_out
 from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
 from solstice_orchestrator.git.objects.object_cache import CommitKey, FetchTarget, ObjectCache
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
@@ -48,49 +49,52 @@ class SourceCheckout:
 
     async def bring(
         self, execution: Execution, workspace: Workspace, log: LimitedLog, stop: asyncio.Event
-    ) -> Outcome | None:
-        """Check out the commit; return an outcome when that ends the attempt, else None."""
+    ) -> CheckoutCopy | Outcome | None:
+        """Check out the commit; return an outcome when that ends the attempt, else None.
+
+        A small checkout that is at hand is returned, for the caller to write.
+        """
         spec = execution.spec.checkout
+        if spec is not None:
+            request, key = execution.request, CommitKey.of(execution.request, self.git, spec)
+            await log.mark(LogMark.of("$ checkout"))
+            await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
+            if copy := await self._at_hand(key):
+                return copy
         with self.starting():
             # Also without a checkout, because its end lets the worker claim the next job.
             if spec is None:
                 return None
-            return await self._check_out(execution, spec, workspace, log, stop)
+            return await self._check_out(execution, spec, workspace, stop)
 
     async def _check_out(
         self,
         execution: Execution,
         spec: CheckoutSpec,
         workspace: Workspace,
-        log: LimitedLog,
         stop: asyncio.Event,
     ) -> Outcome | None:
-        request, key = execution.request, CommitKey.of(execution.request, self.git, spec)
-        await log.mark(LogMark.of("$ checkout"))
-        await log.write(f"{request.commit_sha} of {request.repo_url}\n".encode())
-        if await self._written_again(key, workspace):
-            return None
-        if self.planned and await self.planned.write(key, workspace.source):
-            return None
+        request = execution.request
         pause = self.hosts.pause_of(request.repo_url, holds_slot=True)
         if pause is not None:
             return _away(pause)
         with self.hosts.visit(request.repo_url, holds_slot=True) as visit:
             ended = await self._bring(execution, spec, workspace, stop, visit=visit)
         if ended is None and self.small_checkouts:
-            self.small_checkouts.keep(key, workspace.source)
+            self.small_checkouts.keep(CommitKey.of(request, self.git, spec), workspace.source)
         return ended
 
-    async def _written_again(self, key: CommitKey, workspace: Workspace) -> bool:
-        """Write a small checkout without git; return False where there is none.
+    async def _at_hand(self, key: CommitKey) -> CheckoutCopy | None:
+        """Return a small checkout that needs no git.
 
         Its host must have given the commit a short time ago.
         """
-        if self.small_checkouts is None:
-            return False
-        if self.objects and not self.objects.is_proven(key._replace(spec=key.spec.of_commit)):
-            return False
-        return await self.small_checkouts.write(key, workspace.source)
+        copy = None
+        if self.small_checkouts and (
+            self.objects is None or self.objects.is_proven(key._replace(spec=key.spec.of_commit))
+        ):
+            copy = self.small_checkouts.find(key)
+        return await self.planned.find(key) if copy is None and self.planned else copy
 
     async def _bring(
         self,

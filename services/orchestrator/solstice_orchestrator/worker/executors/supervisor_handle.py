@@ -19,6 +19,7 @@ from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.processes.control_groups import ControlGroup
 from solstice_orchestrator.processes.forked_supervisors import ForkedSupervisor
 from solstice_orchestrator.processes.orphans import kill_orphans
+from solstice_orchestrator.processes.small_copies import reason_of, sent, write_checkout
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution
@@ -68,12 +69,16 @@ class SupervisorHandle:
         """The process id of the supervisor."""
         return self._process.pid
 
-    async def is_ready(self) -> bool:
+    async def is_ready(self, within_seconds: float = START_SECONDS) -> bool:
+        """Return whether it reports itself; raises OSError when it could not write its checkout."""
         try:
-            async with asyncio.timeout(START_SECONDS):
-                return bool(await self._pipes.verdicts.readline())
+            async with asyncio.timeout(within_seconds):
+                line = await self._pipes.verdicts.readline()
         except TimeoutError:
             return False
+        if (is_whole := line.endswith(b"\n")) and (reason := reason_of(line)) is not None:
+            raise reason
+        return is_whole
 
     def send(self, data: bytes) -> None:
         self._pipes.send(data)
@@ -103,6 +108,11 @@ class SupervisorHandle:
         async with self._moving:
             self._all_in_log = True
             self._moving.notify_all()
+
+    @property
+    def is_all_written(self) -> bool:
+        """Whether all output that was written up to now is in the log."""
+        return self._all_in_log or self._in_log >= self._pipes.output.arrived
 
     async def all_written(self) -> None:
         """Return once all output that was written up to now is in the log."""
@@ -179,10 +189,21 @@ async def open_supervisor(
 ) -> AsyncIterator[SupervisorHandle]:
     """Start a supervisor with this plan; leaving ends it and all its descendants.
 
-    It begins no step before it is allowed to. A cancelled caller waits for its end too.
+    It writes the checkout of the workspace, and begins no step before it is allowed to. A cancelled caller waits for its
+    end too. Raises OSError.
     """
     group = workspace.group.path if workspace.group else None
-    forked = await workspace.starter.fork(group, plan) if workspace.starter else None
+    words = plan if workspace.checkout is None else sent(workspace.checkout.packed) + plan
+    forked = (
+        await workspace.starter.fork(group, words, workspace.source if workspace.checkout else None)
+        if workspace.starter
+        else None
+    )
+    if forked is None:
+        words = plan
+        if workspace.checkout:
+            _set_aside(workspace.source)
+        await write_checkout_here(workspace)
     process = forked or start(
         (sys.executable, "-I", "-S", supervisor.__file__, *([str(group)] if group else [])),
         Path("/"),
@@ -197,7 +218,7 @@ async def open_supervisor(
         ExitStack() as control,
     ):
         send = control.enter_context(pipe_writer(process.stdin))
-        if rest := plan[forked.given if forked else 0 :]:
+        if rest := words[forked.given if forked else 0 :]:
             send(rest)
         handle = SupervisorHandle(
             process, Pipes(send, control.close, verdicts, output), workspace.root, workspace.group
@@ -206,3 +227,19 @@ async def open_supervisor(
             yield handle
         finally:
             await run_to_completion(handle.leave(), f"end of {execution.job_id}")
+
+
+async def write_checkout_here(workspace: Workspace) -> None:
+    """Write the checkout in a thread of this process; raises OSError, and RuntimeError without one."""
+    if workspace.checkout is not None:
+        writing = asyncio.to_thread(write_checkout, workspace.checkout.packed, str(workspace.source))
+        await run_to_completion(writing, "small checkout")
+
+
+def _set_aside(directory: Path) -> None:
+    """Put an empty directory in the place of this one.
+
+    A supervisor that was forked too late may still write there. It sees before its next file that its pipe is closed.
+    """
+    directory.rename(directory.with_name("aside"))
+    directory.mkdir(mode=0o700)

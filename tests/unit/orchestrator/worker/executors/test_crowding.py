@@ -75,7 +75,7 @@ async def test_a_job_is_ended_when_there_is_no_room_twice_in_a_row(monkeypatch: 
     monkeypatch.setattr(module, "is_room_for", checked)
     monkeypatch.setattr(module, "processes_below", lambda jobs: dict.fromkeys(jobs, 5) | {2: LEAST_GUILTY})
     watch = CrowdingWatch()
-    async with watch.watching(1) as innocent, watch.watching(2) as guilty:
+    with watch.watching(1) as innocent, watch.watching(2) as guilty:
         await wait_until(guilty.done)
         assert not innocent.done()
         assert f"{LEAST_GUILTY} processes" in guilty.result().detail

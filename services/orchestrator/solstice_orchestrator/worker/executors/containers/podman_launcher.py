@@ -91,6 +91,9 @@ class PodmanLauncher:
     base: str | None = None
     """The control group above those of all attempts; None: the orchestrator is root, and they are at the top."""
 
+    def needs_files(self, _: Execution, /) -> bool:
+        return True
+
     @asynccontextmanager
     async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
         plan = container_plan(execution, self.rules)

@@ -45,6 +45,9 @@ class QemuLauncher:
     enclosure: Enclosure
     isolates: bool = True
 
+    def needs_files(self, _: Execution, /) -> bool:
+        return True
+
     @asynccontextmanager
     async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
         plan = vm_plan(execution, self.rules)
