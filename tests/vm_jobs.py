@@ -10,6 +10,7 @@ from typing import Any
 from solstice_orchestrator.domain.jobs import Outcome, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.processes.supervisor import process_ids
+from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
 from solstice_orchestrator.worker.executors import Executor
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.process import ProcessExecutor
@@ -98,6 +99,7 @@ async def vm_jobs(
     folder: Path,
     disk: DiskWatch | None = None,
     acceleration: Acceleration = "tcg",
+    artifacts: ArtifactKeeping | None = None,
     **rules: Any,
 ) -> AsyncIterator[VmJobs]:
     """Open an executor of VMs from an image."""
@@ -110,5 +112,6 @@ async def vm_jobs(
             grace_seconds=5.0,
             launcher=await open_qemu(vm_rules(image, **rules), acceleration),
             disk=disk or DiskWatch(),
+            artifacts=artifacts,
         )
         yield VmJobs(executor=executor, workspaces=workspaces, request=request)

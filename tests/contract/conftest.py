@@ -12,7 +12,9 @@ from solstice_common.topology import QueueType, Route, Topology
 from solstice_orchestrator.store import JobStore, open_store
 from tests.brokers import EMBEDDED, MEMORY, broker_url, parametrize_brokers
 from tests.memory import memory_store_url, memory_url
+from tests.servers.podman import IMAGE, SERVER, PodmanStore, podman_store
 from tests.servers.postgresql import ScratchDatabase
+from tests.servers.vm_image import vm_image, why_no_vm
 from tests.stores import LEASE, ManualClock, OpenStore, sqlite_store
 
 __all__ = ["broker_url"]
@@ -106,3 +108,18 @@ def opened(store_url: str, clock: ManualClock) -> OpenStore:
 async def store(opened: OpenStore) -> AsyncIterator[JobStore]:
     async with opened() as opened_store:
         yield opened_store
+
+
+@pytest.fixture(scope="session")
+def image_of_vms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # On Debian as root it is made, so that CI runs this.
+    if missing := why_no_vm():
+        pytest.skip(f"not asked for: there is no VM, since {missing}")
+    return vm_image(tmp_path_factory.mktemp("vm") / "image")
+
+
+@pytest.fixture(scope="session")
+def podman_of_guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
+    """A podman with the images of jobs and services alone: an import takes long there."""
+    with podman_store(tmp_path_factory.mktemp("podman") / "store", (IMAGE, SERVER)) as store:
+        yield store

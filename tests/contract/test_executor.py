@@ -1,162 +1,18 @@
 """What every executor promises (`worker/executors/protocol.py`), each in its own language of steps."""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
-from solstice_orchestrator.domain.jobs import Outcome, Reason, StepSpec
-from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.worker.executors import Executor, make_executor
-from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
-from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
-from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
-from solstice_orchestrator.worker.workspaces import open_workspaces
-from tests.builders import execution, job, job_request
-from tests.repositories import Repository
-from tests.servers.podman import IMAGE, SERVER, PodmanStore, podman_store
-from tests.servers.vm_image import vm_image, why_no_vm
-from tests.vm_jobs import vm_rules
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutorSetup:
-    """An executor, a request that it can run, and the steps in its language."""
-
-    executor: Executor
-    request: JobRequestV1
-    say: Callable[[str], str]
-    hang: str
-    moment: float = 0.5
-    """Seconds within which a job that does not hang says something."""
-    prepares: bool = False
-    """Whether it makes a container or VM first."""
-    beside: int = 5
-    """How many jobs run at once in a test."""
-
-    async def run(
-        self,
-        *runs: str | StepSpec,
-        stop: asyncio.Event | None = None,
-        seconds: float = 60.0,
-        quiet: float | None = None,
-    ) -> tuple[Outcome, str]:
-        output: list[bytes] = []
-
-        async def log(data: bytes) -> None:
-            output.append(data)
-
-        outcome = await self.executor.run(
-            execution(job(*runs, timeout_seconds=seconds, no_output_seconds=quiet), self.request),
-            log,
-            stop or asyncio.Event(),
-        )
-        return outcome, b"".join(output).decode()
-
-
-Backend = PodmanStore | Path | None
-"""What an executor needs: a store of podman, or the image of a VM."""
-
-
-@asynccontextmanager
-async def open_executor(
-    kind: str, directory: Path, backend: Backend, no_output_seconds: float = 0.0
-) -> AsyncIterator[ExecutorSetup]:
-    repository = Repository(directory / "repository")
-    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"file": "x"}))
-    policy = GitPolicy(protocols=("file",))
-    async with open_workspaces(directory / "work") as workspaces:
-        match kind:
-            case "podman":
-                assert isinstance(backend, PodmanStore)
-                executor = make_executor(
-                    "podman",
-                    workspaces=workspaces,
-                    git=policy,
-                    grace_seconds=0.2,
-                    no_output_seconds=no_output_seconds,
-                    launcher=await open_podman(backend.environment, CONTAINERS),
-                )
-                yield ExecutorSetup(
-                    executor=executor,
-                    request=request,
-                    say=lambda text: f"echo {text}",
-                    hang="sleep 1000",
-                    prepares=True,
-                    moment=10.0 if IN_GUEST else 2.0,
-                    beside=2 if IN_GUEST else 5,
-                )
-            case "qemu":
-                assert isinstance(backend, Path)
-                executor = make_executor(
-                    "qemu",
-                    workspaces=workspaces,
-                    git=policy,
-                    grace_seconds=0.2,
-                    no_output_seconds=no_output_seconds,
-                    launcher=await open_qemu(vm_rules(backend), "tcg"),
-                )
-                yield ExecutorSetup(
-                    executor=executor,
-                    request=request,
-                    say=lambda text: f"echo {text}",
-                    hang="sleep 1000",
-                    prepares=True,
-                    # Its processors are simulated.
-                    moment=3.0,
-                    beside=2,
-                )
-            case "process":
-                executor = make_executor(
-                    "process",
-                    workspaces=workspaces,
-                    git=policy,
-                    grace_seconds=0.2,
-                    no_output_seconds=no_output_seconds,
-                )
-                yield ExecutorSetup(
-                    executor=executor, request=request, say=lambda text: f"echo {text}", hang="sleep 1000"
-                )
-            case _:
-                executor = make_executor(
-                    "scripted", workspaces=workspaces, git=policy, no_output_seconds=no_output_seconds
-                )
-                yield ExecutorSetup(
-                    executor=executor, request=request, say=lambda text: f"say {text}", hang="hang"
-                )
-
-
-IN_GUEST = os.environ.get("SOLSTICE_TEST_ROOTLESS") == "user"
-"""Whether the processors of this machine are simulated (test_guest_limits.py)."""
-CONTAINERS = ContainerRules(default_image=IMAGE, network=NetworkAccess.NONE)
-KINDS = ["process", "podman", "qemu", "scripted"]
-
-
-@pytest.fixture(scope="module")
-def image_of_vms(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # On Debian as root it is made, so that CI runs this.
-    if missing := why_no_vm():
-        pytest.skip(f"not asked for: there is no VM, since {missing}")
-    return vm_image(tmp_path_factory.mktemp("vm") / "image")
-
-
-@pytest.fixture(scope="module")
-def podman_of_guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodmanStore]:
-    """A podman with the images of jobs and services alone: an import takes long there."""
-    with podman_store(tmp_path_factory.mktemp("podman") / "store", (IMAGE, SERVER)) as store:
-        yield store
-
-
-def backend_for(kind: str, request: pytest.FixtureRequest) -> Backend:
-    fixtures = {"podman": "podman_of_guest" if IN_GUEST else "podman", "qemu": "image_of_vms"}
-    return request.getfixturevalue(fixtures[kind]) if kind in fixtures else None
+from solstice_orchestrator.domain.container_spec import ContainerSpec, ServiceSpec
+from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason, StepSpec
+from tests.builders import execution, job
+from tests.executor_setups import KINDS, ExecutorSetup, backend_for, open_executor
+from tests.servers.podman import SERVER
 
 
 @pytest.fixture(params=KINDS)
@@ -165,24 +21,33 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield opened
 
 
-async def test_steps_run_in_order_and_their_output_is_logged(subject: ExecutorSetup) -> None:
-    outcome, output = await subject.run(subject.say("one"), subject.say("two"))
+async def test_steps_run_in_order_their_output_is_logged_and_files_are_kept(subject: ExecutorSetup) -> None:
+    # An environment is no reason to fail, either.
+    second = StepSpec(name="step 2", run=subject.say("two"), env={"COLOUR": "blue", "EMPTY": ""})
+    outcome, output = await subject.run(
+        subject.say("one"), second, artifacts=(ArtifactSpec(name="files", path="file"),)
+    )
     assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.SUCCEEDED, Reason.COMPLETED, 0), (
         outcome,
         output,
     )
     assert "$ step 1\none\n$ step 2\ntwo\n" in output
     assert (outcome.provisioning_seconds is not None) == subject.prepares
+    assert [record.files for record in subject.records] == ([1] if subject.has_files else [])
 
 
 async def test_a_failed_step_ends_the_job(subject: ExecutorSetup) -> None:
     outcome, output = await subject.run(
-        subject.say("one"), StepSpec(name="breaks", run="exit 7"), subject.say("never")
+        subject.say("one"),
+        StepSpec(name="breaks", run="exit 7"),
+        subject.say("never"),
+        artifacts=(ArtifactSpec(name="file", path="file"),),
     )
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     assert (outcome.exit_code, outcome.step) == (7, "breaks")
     assert "exit code 7" in outcome.detail
     assert "never" not in output
+    assert subject.records == []
 
 
 async def test_exit_0_ends_the_step_and_not_the_job(subject: ExecutorSetup) -> None:
@@ -309,11 +174,6 @@ async def test_jobs_run_beside_each_other(subject: ExecutorSetup) -> None:
     assert not waiting.done()
     stop.set()
     assert (await waiting)[0].state is JobState.CANCELLED
-
-
-async def test_environment_is_no_reason_to_fail(subject: ExecutorSetup) -> None:
-    step = StepSpec(name="with env", run=subject.say("x"), env={"COLOUR": "blue", "EMPTY": ""})
-    assert (await subject.run(step))[0].state is JobState.SUCCEEDED
 
 
 async def test_a_job_runs_beside_its_service_or_not_at_all(subject: ExecutorSetup) -> None:

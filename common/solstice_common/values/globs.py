@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 EVERYTHING: Final = "**"
+_SPECIAL: Final = frozenset("*?[")
 _TOKEN: Final = re.compile(r"\*+|\?|\[(!?)(\]?[^\]]*)\]|(.)", re.DOTALL)
 _MEMBER: Final = re.compile(r"(.)-(.)|.", re.DOTALL)
 
@@ -43,6 +44,12 @@ def meaningful(pattern: str) -> str:
     """Return the pattern when it is valid. InvalidGlob says what is wrong with it."""
     compiled(pattern)
     return pattern
+
+
+def plain_parts(pattern: str) -> Sequence[str]:
+    """Return the parts of a pattern before the first with a special character."""
+    parts = pattern.split("/")
+    return parts[: next((n for n, part in enumerate(parts) if not _SPECIAL.isdisjoint(part)), len(parts))]
 
 
 def fits(name: str, patterns: Iterable[str]) -> bool:

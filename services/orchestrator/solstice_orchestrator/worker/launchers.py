@@ -69,5 +69,6 @@ def _vm_rules(settings: OrchestratorSettings, v1_trust: frozenset[Source]) -> Vm
         memory_bytes=settings.vm_memory_mib * MIB,
         cpus=settings.vm_cpus,
         start_seconds=settings.vm_start_seconds,
+        artifact_bytes=settings.artifact_max_mib * MIB,
         v1_trust=v1_trust,
     )

@@ -6,11 +6,14 @@ For each line that it reads it forks one and writes its id; it does not go on be
 import asyncio
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 from solstice_orchestrator.domain.jobs import ArtifactSpec
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
+from solstice_orchestrator.worker.artifacts.device_files import WHOLE, DeviceFiles
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
+from solstice_orchestrator.worker.artifacts.workspace_files import WorkspaceFiles
 from solstice_orchestrator.worker.executors.protocol import stored_nowhere
 
 
@@ -19,8 +22,18 @@ async def keep(folder: Path) -> None:
     keeping = ArtifactKeeping(directory=ArtifactArchives(folder / "artifacts"))
     spec = ArtifactSpec(name="dist", path="dist/**")
     while True:
-        await asyncio.to_thread((folder / "dist/number").write_bytes, os.urandom(16))
-        await keeping.keep(folder, spec, stored_nowhere, asyncio.Event())
+        for source in (WorkspaceFiles(folder), DeviceFiles(folder / "out")):
+            await asyncio.to_thread(_write_files, folder)
+            await keeping.keep(source, spec, stored_nowhere, asyncio.Event())
+
+
+def _write_files(folder: Path) -> None:
+    """Write a workspace, and the device of a VM with the same files."""
+    (folder / "dist/number").write_bytes(os.urandom(16))
+    with tarfile.open(folder / "out", "w", format=tarfile.GNU_FORMAT) as device:
+        for path in sorted((folder / "dist").iterdir()):
+            device.add(path, f"./dist/{path.name}")
+        device.addfile(tarfile.TarInfo(WHOLE.decode()))
 
 
 def main(folder: Path) -> None:

@@ -267,6 +267,7 @@ async def test_an_orchestrator_without_root_runs_jobs_in_vms_and_says_what_is_no
     assert peer.returncode == 0, text
     assert "hello\n0\nended\n" in text
     assert "succeeded completed\n" in text
+    assert "artifact hello: files: 1, bytes: 2048" in text
     assert "vm.enclosed" in text
     assert "memory, cpu, pids: " in text
     assert [path.name for path in work.iterdir()] == []

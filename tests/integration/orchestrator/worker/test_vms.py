@@ -16,9 +16,11 @@ import pytest
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec
-from solstice_orchestrator.domain.jobs import Reason, StepSpec
+from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason, StepSpec
 from solstice_orchestrator.processes import vm_step
 from solstice_orchestrator.processes.supervisor import descendants, process_ids
+from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
+from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
 from solstice_orchestrator.worker.executors.containers.container_groups import groups_left
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
 from solstice_orchestrator.worker.executors.disk import DiskWatch
@@ -200,6 +202,23 @@ async def test_a_host_killed_at_any_moment_is_the_worlds_failure(
     assert (outcome.state, outcome.reason) == (JobState.ERRORED, expected), outcome
 
 
+async def test_a_job_that_writes_to_the_disk_for_its_artifacts_itself_fails_for_that(
+    image: Path, tmp_path: Path
+) -> None:
+    keeping = ArtifactKeeping(directory=ArtifactArchives(tmp_path / "artifacts"))
+    # It is root, and the script of our agent is a file there.
+    forged = "tar -cf - -C /etc forged | dd of=/dev/vdb conv=fsync"
+    async with vm_jobs(image, tmp_path, artifacts=keeping) as jobs:
+        outcome = await jobs.run(
+            f"echo x >/etc/forged; echo '{forged}' >{qemu_launcher.SCRIPTS}/artifacts.sh",
+            artifacts=(ArtifactSpec(name="hello", path="hello.txt"),),
+        )
+    assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.ARTIFACT_REFUSED), jobs.text
+    assert outcome.detail == "artifact hello: forged is no path in the workspace of the VM"
+    assert await asyncio.to_thread(os.listdir, tmp_path / "artifacts/incoming") == []
+    assert await asyncio.to_thread(os.listdir, tmp_path / "artifacts/sha256") == []
+
+
 def parent(pid: int) -> int:
     stat = Path(f"/proc/{pid}/stat").read_text()
     return int(stat.rpartition(")")[2].split()[1])
@@ -309,6 +328,8 @@ async def test_a_killed_orchestrator_leaves_no_vm_behind(jobs: VmJobs, image: Pa
     await peer.wait()
     assert vm_pids(work) == [vm]
     (place,) = (path.name for path in work.iterdir() if path.is_dir())
+    (attempt,) = (path for path in (work / place).iterdir() if (path / "vm").exists())
+    assert (attempt / "vm/out").stat().st_blocks == 0
     # As every start does, with any executor.
     async with open_workspaces(work, left_containers(os.environ).remove) as workspaces:
         await wait_until(lambda: vm not in process_ids())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_common.values.globs import InvalidGlob, compiled, fits
+from solstice_common.values.globs import InvalidGlob, compiled, fits, plain_parts
 
 TABLE = [
     ("main", "main", True),
@@ -118,3 +118,20 @@ def test_a_pattern_matches_what_its_documentation_says(pattern: str, name: str) 
 def test_name_that_a_stranger_made_long_is_decided_nevertheless(pattern: str, name: str) -> None:
     """By looking again at every place where it might have begun, not within a lifetime."""
     assert not fits(name, [pattern])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        ("a/b", ["a", "b"]),
+        ("a/b/**", ["a", "b"]),
+        ("a/b?/c", ["a"]),
+        ("[a]/b", []),
+        ("**", []),
+        ("a]/b", ["a]", "b"]),
+    ],
+)
+def test_the_plain_beginning_of_a_pattern_ends_before_its_first_special_part(
+    pattern: str, parts: list[str]
+) -> None:
+    assert plain_parts(pattern) == parts

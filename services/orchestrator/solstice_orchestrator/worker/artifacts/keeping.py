@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from solstice_common.errors import StoreUnavailable
@@ -14,7 +13,8 @@ from solstice_orchestrator.domain.jobs import ArtifactSpec, Outcome, Reason
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, RecordArtifact
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives, IncomingArchive
-from solstice_orchestrator.worker.artifacts.collecting import CollectedFiles, NotCollected, collect
+from solstice_orchestrator.worker.artifacts.collecting import CollectedFiles, collect
+from solstice_orchestrator.worker.artifacts.sources import ArtifactSource, NotCollected
 
 SLACK_SECONDS: Final = 3600.0
 """How much longer an archive stays than its record: for the clocks of other machines, and who still reads it."""
@@ -46,11 +46,11 @@ class ArtifactKeeping:
     clock: Callable[[], float] = time.time
 
     async def keep(
-        self, source: Path, spec: ArtifactSpec, record: RecordArtifact, stop: asyncio.Event
+        self, source: ArtifactSource, spec: ArtifactSpec, record: RecordArtifact, stop: asyncio.Event
     ) -> ArtifactRecord | Outcome:
         """Return the record of one artifact, or the outcome of its job.
 
-        A cancelled caller waits for the thread that reads the workspace, which ends soon.
+        A cancelled caller waits for the thread that reads the files, which ends soon.
         """
         ended = asyncio.Event()
 
@@ -66,7 +66,7 @@ class ArtifactKeeping:
             return _not_stored(spec, f"ARTIFACT_DIRECTORY cannot be used: {error}")
 
     async def _collected(
-        self, source: Path, spec: ArtifactSpec, record: RecordArtifact, is_ended: Callable[[], bool]
+        self, source: ArtifactSource, spec: ArtifactSpec, record: RecordArtifact, is_ended: Callable[[], bool]
     ) -> ArtifactRecord | Outcome:
         seconds = self._retention_seconds(spec)
         self.directory.prepare()
@@ -101,7 +101,11 @@ class ArtifactKeeping:
         return artifact
 
     def _collect(
-        self, source: Path, spec: ArtifactSpec, archive: IncomingArchive, is_ended: Callable[[], bool]
+        self,
+        source: ArtifactSource,
+        spec: ArtifactSpec,
+        archive: IncomingArchive,
+        is_ended: Callable[[], bool],
     ) -> CollectedFiles | NotCollected:
         return collect(
             source,

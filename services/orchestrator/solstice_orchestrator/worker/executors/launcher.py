@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from solstice_orchestrator.domain.jobs import Outcome
+from solstice_orchestrator.domain.jobs import JobSpec, Outcome, StepSpec
+from solstice_orchestrator.worker.artifacts.sources import ArtifactSource
 from solstice_orchestrator.worker.executors.protocol import Execution
 from solstice_orchestrator.worker.executors.service_output import ServiceOutput
 from solstice_orchestrator.worker.workspaces import Workspace
@@ -21,7 +22,9 @@ class Launch:
     environment: Mapping[str, str]
     """Of every command; a step adds its own variables and secrets."""
     commands: Sequence[Sequence[str]]
-    """One for each step. It ends as its step does."""
+    """One for each step, and for each of those that are added. It ends as its step does."""
+    added_steps: Sequence[StepSpec] = ()
+    """Steps of our own behind those of the job."""
     setup: Sequence[str] = ()
     """A command that has to end well before the first step. While it runs, the job is not silent."""
     setup_seconds: float = 0.0
@@ -38,13 +41,16 @@ class Launch:
     """A directory that the supervisor removes at its end, if it is small."""
     isolates: bool = False
     """Whether the steps cannot reach their supervisor."""
-    files_at_hand: bool = True
-    """Whether the workspace has the files of the steps once they have ended."""
+    source: ArtifactSource | None = None
+    """Where the files of the steps are once all has ended; None: in the workspace."""
     title: str = "$ container"
     notice: str = ""
     """Written into the log before the first step, after the title; the place where the steps run."""
     judged: Callable[[Outcome], Outcome] = lambda outcome: outcome
     """Return the outcome of the attempt, once its supervisor has ended with this one."""
+
+    def with_added_steps(self, spec: JobSpec) -> JobSpec:
+        return replace(spec, steps=(*spec.steps, *self.added_steps)) if self.added_steps else spec
 
     def handed(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return variables of steps under the names by which the commands get them."""

@@ -21,6 +21,8 @@ from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_beside
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
+from solstice_orchestrator.worker.artifacts.sources import ArtifactSource
+from solstice_orchestrator.worker.artifacts.workspace_files import WorkspaceFiles
 from solstice_orchestrator.worker.executors.crowding import CrowdingWatch
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.host_launcher import HostLauncher
@@ -96,8 +98,9 @@ class ProcessExecutor:
                             if isinstance(launch, Outcome)
                             else await self._launched(execution, workspace, launch, limited, stop)
                         )
-                    if outcome.state is JobState.SUCCEEDED:
-                        outcome = await self._handed_out(execution, workspace, outcome, limited, stop)
+                    if outcome.state is JobState.SUCCEEDED and not isinstance(launch, Outcome):
+                        source = launch.source or WorkspaceFiles(workspace.source)
+                        outcome = await self._handed_out(execution, source, outcome, limited, stop)
         except (OSError, RuntimeError) as error:
             # Before the job began, or else while its workspace was removed. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
@@ -132,7 +135,7 @@ class ProcessExecutor:
 
     def _plan(self, execution: Execution, launch: Launch) -> dict[str, Any]:
         """Return the plan for the supervisor."""
-        spec = execution.spec
+        spec = launch.with_added_steps(execution.spec)
         return {
             "directory": str(launch.directory),
             "env": {**launch.own_environment, **launch.handed(launch.environment)},
@@ -167,7 +170,7 @@ class ProcessExecutor:
     async def _handed_out(
         self,
         execution: Execution,
-        workspace: Workspace,
+        source: ArtifactSource,
         succeeded: Outcome,
         log: LimitedLog,
         stop: asyncio.Event,
@@ -181,7 +184,7 @@ class ProcessExecutor:
                     reason=Reason.ARTIFACT_NOT_STORED,
                     detail="no directory of artifacts is set up here",
                 )
-            record = await self.artifacts.keep(workspace.source, spec, execution.record_artifact, stop)
+            record = await self.artifacts.keep(source, spec, execution.record_artifact, stop)
             if isinstance(record, Outcome):
                 return replace(succeeded, state=record.state, reason=record.reason, detail=record.detail)
             await log.remark(
@@ -192,13 +195,6 @@ class ProcessExecutor:
     async def _launched(
         self, execution: Execution, workspace: Workspace, launch: Launch, log: LimitedLog, stop: asyncio.Event
     ) -> Outcome:
-        if execution.spec.artifacts and not launch.files_at_hand:
-            return Outcome(
-                state=JobState.FAILED,
-                reason=Reason.ARTIFACT_REFUSED,
-                detail="the job has artifacts, and a virtual machine (EXECUTOR=qemu) hands none out; let it run where "
-                "EXECUTOR=process or podman",
-            )
         if launch.notice:
             await log.mark(LogMark.of(launch.title))
             await log.write(f"{launch.notice}\n".encode())
@@ -276,7 +272,7 @@ class ProcessExecutor:
 
         The job is asked to end when it is cancelled, silent for too long, or `greedy` has its outcome.
         """
-        spec, has_setup = execution.spec, bool(launch.setup)
+        spec, has_setup = launch.with_added_steps(execution.spec), bool(launch.setup)
         limit = launch.setup_seconds + spec.timeout_seconds + self.grace_seconds + SLACK_SECONDS
         quiet, silence = (
             spec.no_output_seconds or self.no_output_seconds,

@@ -13,7 +13,9 @@ import pytest
 
 from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason
 from solstice_orchestrator.worker.artifacts import collecting
-from solstice_orchestrator.worker.artifacts.collecting import CollectedFiles, NotCollected, collect, shown
+from solstice_orchestrator.worker.artifacts.collecting import CollectedFiles, collect
+from solstice_orchestrator.worker.artifacts.sources import NotCollected, shown
+from solstice_orchestrator.worker.artifacts.workspace_files import WorkspaceFiles
 
 MIB = 1024**2
 
@@ -39,7 +41,7 @@ class Collected:
     ) -> None:
         self.out = out or io.BytesIO()
         spec = ArtifactSpec(name="dist", path=path)
-        self.result = collect(source, spec, self.out, most_bytes=most, room_bytes=room)
+        self.result = collect(WorkspaceFiles(source), spec, self.out, most_bytes=most, room_bytes=room)
 
     @property
     def names(self) -> list[str]:
@@ -287,7 +289,7 @@ def test_directories_are_not_too_deep(workspace: Path, monkeypatch: pytest.Monke
 def test_it_stops_when_the_job_is_to_end(workspace: Path) -> None:
     (workspace / "dist/a").write_text("x")
     result = collect(
-        workspace,
+        WorkspaceFiles(workspace),
         ArtifactSpec(name="dist", path="dist/**"),
         io.BytesIO(),
         most_bytes=MIB,

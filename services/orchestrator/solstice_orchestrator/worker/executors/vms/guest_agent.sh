@@ -92,8 +92,8 @@ busy() {
     for each in /proc/[0-9]*; do
         if read -r words <"$each/cmdline" || [ -n "$words" ]; then
             case $words in
-                *"$own/agent"* | "") ;;
-                *) if [ "${each#/proc/}" != "$copier" ]; then return 0; fi ;;
+                *"$own/agent"* | *"$own/log"* | "") ;;
+                *) return 0 ;;
             esac
         fi
     done 2>/dev/null
@@ -137,8 +137,7 @@ until log=$(device class/virtio-ports name solstice.log); do sleep 0.1; done
 exec 3<>"$control"
 mkfifo -m 622 "$own/log"
 exec 4<>"$own/log"
-(trap '' TERM INT HUP QUIT; exec cat <&4 >"$log" 3>&- 4>&-) &
-copier=$!
+(trap '' TERM INT HUP QUIT; exec cat "$own/log" >"$log" 3>&- 4>&-) &
 until read -r hello token <&3 && [ "$hello" = hello ]; do sleep 0.1; done
 job=$(device block serial solstice-job)
 if ! why=$(tar -xf "$job" -C / 2>&1); then

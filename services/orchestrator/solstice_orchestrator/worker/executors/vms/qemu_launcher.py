@@ -13,24 +13,35 @@ import structlog
 
 from solstice_common.errors import ConfigurationError
 from solstice_orchestrator.domain.container_spec import NetworkAccess
-from solstice_orchestrator.domain.jobs import Outcome
+from solstice_orchestrator.domain.jobs import Outcome, StepSpec
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import vm_host, vm_step
 from solstice_orchestrator.processes.completion import run_to_completion
+from solstice_orchestrator.worker.artifacts.device_files import DeviceFiles
 from solstice_orchestrator.worker.executors.containers.container_plan import HOME, SOURCE, TEMPORARY
 from solstice_orchestrator.worker.executors.job_environment import variables_of
 from solstice_orchestrator.worker.executors.launcher import Launch
 from solstice_orchestrator.worker.executors.protocol import Execution
 from solstice_orchestrator.worker.executors.vms.enclosures import Enclosure, find_enclosure
+from solstice_orchestrator.worker.executors.vms.handing_out import SCRIPT, handing_out
 from solstice_orchestrator.worker.executors.vms.kvm_trial import problem_of_kvm
 from solstice_orchestrator.worker.executors.vms.vm_directory import MARK, PATH, make_vm_directory
 from solstice_orchestrator.worker.executors.vms.vm_facts import has_crashed, judged, read_vm_facts
-from solstice_orchestrator.worker.executors.vms.vm_plan import COMMAND, Accelerator, VmPlan, VmRules, vm_plan
+from solstice_orchestrator.worker.executors.vms.vm_plan import (
+    COMMAND,
+    OUT,
+    Accelerator,
+    VmPlan,
+    VmRules,
+    vm_plan,
+)
 from solstice_orchestrator.worker.workspaces import Workspace
 
 LOG = structlog.get_logger(__name__)
 
 SCRIPTS: Final = "/run/solstice/steps"
+HANDS_OUT: Final = StepSpec(name="artifacts", run=SCRIPT)
+"""The step of ours that follows those of a job with artifacts."""
 SLACK_SECONDS: Final = 60.0
 """How much longer than its VM the whole setup may take: the workspace is packed before."""
 Acceleration = Literal["auto", "kvm", "tcg"]
@@ -57,6 +68,8 @@ class QemuLauncher:
         execution.provisioning.begin()
         for number, step in enumerate(execution.spec.steps, start=1):
             (workspace.scripts / f"{number:03}.sh").write_text(step.run + "\n", encoding="utf-8")
+        if artifacts := execution.spec.artifacts:
+            (workspace.scripts / SCRIPT).write_text(handing_out(artifacts), encoding="utf-8")
         names = workspace.root.parent.name, workspace.root.name
         try:
             making = asyncio.to_thread(
@@ -94,6 +107,11 @@ class QemuLauncher:
                 )
             return replace(judged(outcome, facts, plan), image=plan.image.folder.name)
 
+        added = (HANDS_OUT,) if execution.spec.artifacts else ()
+        scripts = [
+            *(f"{number:03}.sh" for number in range(1, len(execution.spec.steps) + 1)),
+            *(step.run for step in added),
+        ]
         return Launch(
             directory=Path("/"),
             environment={
@@ -105,15 +123,16 @@ class QemuLauncher:
                 **variables_of(execution, SOURCE),
             },
             commands=[
-                (*step_command, str(number), f"{SCRIPTS}/{number:03}.sh")
-                for number in range(1, len(execution.spec.steps) + 1)
+                (*step_command, str(number), f"{SCRIPTS}/{script}")
+                for number, script in enumerate(scripts, start=1)
             ],
+            added_steps=added,
             setup=(sys.executable, "-I", "-S", vm_host.__file__, str(directory)),
             setup_seconds=self.rules.start_seconds + SLACK_SECONDS,
             own_environment={"PATH": PATH, MARK: f"{workspace.root}/"},
             prefix=vm_step.PREFIX,
             isolates=True,
-            files_at_hand=False,
+            source=DeviceFiles(directory / OUT),
             title="$ vm",
             notice=f"{plan.image.folder.name} ({self.accelerator}, {plan.cpus} processors, "
             f"{plan.memory_bytes // 1024 // 1024} MiB)",

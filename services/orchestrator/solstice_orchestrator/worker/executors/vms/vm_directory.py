@@ -16,6 +16,8 @@ from solstice_orchestrator.worker.executors.vms.initramfs import initramfs
 from solstice_orchestrator.worker.executors.vms.vm_limits import limits_of
 from solstice_orchestrator.worker.executors.vms.vm_plan import (
     INITRAMFS,
+    OUT,
+    OUT_FD,
     SEED,
     Accelerator,
     VmPlan,
@@ -52,6 +54,9 @@ def make_vm_directory(
     user = user_of(root.name) if os.geteuid() == 0 else None
     if user is not None:
         os.chown(disk, user, user)
+    opened = dict(opened_files(plan.image))
+    if plan.out_bytes:
+        opened[OUT_FD] = str(_out_device(directory, plan.out_bytes, user))
     if enclosure.base:
         # For the sweep after a kill.
         (root / BASE).write_text(enclosure.base)
@@ -62,11 +67,27 @@ def make_vm_directory(
         "seconds": seconds,
         "env": {"PATH": PATH, "TMPDIR": ".", MARK: f"{root}/"},
         "directories": {place: str(each) for place, each in directories.items()},
-        "opened": opened_files(plan.image),
+        "opened": opened,
         "files": _written_files(directory, plan),
     }
     (directory / "vm.json").write_text(json.dumps(spec), encoding="utf-8")
     return directory
+
+
+def _out_device(directory: Path, size: int, user: int | None) -> Path:
+    """Make the empty device for artifacts.
+
+    QEMU may write to it and cannot replace it: it gets it opened, and may not enter its folder.
+    """
+    path = directory / OUT
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, size)
+        if user is not None:
+            os.fchown(descriptor, user, user)
+    finally:
+        os.close(descriptor)
+    return path
 
 
 def _written_files(directory: Path, plan: VmPlan) -> dict[str, list[str]]:

@@ -24,9 +24,13 @@ TCG_CACHE_MIB: Final = 128
 ARCHIVE: Final = "job.tar"
 INITRAMFS: Final = "initramfs"
 SEED: Final = "seed"
+OUT: Final = "out"
 CHANNELS: Final = ("control", "log")
 KERNEL_FD: Final = 100
 DISK_FD: Final = 101
+OUT_FD: Final = 102
+OUT_SLACK_BYTES: Final = 64 * MIB
+"""Of the device for artifacts: for the ends of its archives, and for files that do not fit after all."""
 Accelerator = Literal["kvm", "tcg"]
 
 
@@ -43,6 +47,8 @@ class VmRules:
     """The same for processors."""
     start_seconds: float = 120.0
     """How long a VM may take until it is ready for the first step."""
+    artifact_bytes: int = 1024 * MIB
+    """The most that an artifact may have."""
     v1_trust: frozenset[Source] = V1_TRUST
     """Sources whose requests are trusted when they do not say."""
 
@@ -57,6 +63,8 @@ class VmPlan:
     memory_bytes: int
     cpus: int
     """Whole processors: a guest has no half ones."""
+    out_bytes: int = 0
+    """The size of its device for artifacts; 0: it has none."""
 
 
 def vm_plan(execution: Execution, rules: VmRules) -> VmPlan | Outcome:
@@ -77,7 +85,12 @@ def vm_plan(execution: Execution, rules: VmRules) -> VmPlan | Outcome:
         has_network=network is NetworkAccess.DEFAULT,
         memory_bytes=requested.memory_bytes or rules.memory_bytes,
         cpus=math.ceil(requested.cpus or rules.cpus),
+        out_bytes=_out_bytes(len(execution.spec.artifacts), rules),
     )
+
+
+def _out_bytes(artifacts: int, rules: VmRules) -> int:
+    return artifacts * rules.artifact_bytes + OUT_SLACK_BYTES if artifacts else 0
 
 
 def _refusal(label: str, requested: ContainerSpec, rules: VmRules, network: NetworkAccess) -> str:
@@ -129,6 +142,7 @@ def qemu_command(plan: VmPlan, accelerator: Accelerator) -> Sequence[str]:
         *(_kernel(plan) if plan.image.kernel else _seed()),
         *(_root_disk(plan.image) if plan.image.disk else ()),
         *_drive("job", f"file={ARCHIVE},format=raw,read-only=on", ",serial=solstice-job"),
+        *(_out_device() if plan.out_bytes else ()),
         *("-device", "virtio-serial-pci", "-serial", "chardev:console"),
         *(word for channel in CHANNELS for word in _port(channel)),
         *("-nic", "user,model=virtio-net-pci,ipv6=off" if plan.has_network else "none"),
@@ -153,6 +167,12 @@ def _seed() -> Sequence[str]:
 def _root_disk(image: VmImage) -> Sequence[str]:
     file = f"file={_opened(DISK_FD)},format={image.disk_format}"
     return _drive("root", f"{file},snapshot=on,cache=unsafe", ",bootindex=1" if image.kernel is None else "")
+
+
+def _out_device() -> Sequence[str]:
+    # Behind the others, whose names in the VM do not change by it. Our side reads what QEMU has written, before any disk has it.
+    file = f"file={_opened(OUT_FD)},format=raw,cache=unsafe"
+    return _drive("out", file, ",serial=solstice-out")
 
 
 def _drive(name: str, options: str, more: str = "") -> Sequence[str]:

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
-from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.domain.jobs import ArtifactSpec, Outcome, Reason
 from solstice_orchestrator.worker.executors.vms.vm_images import VmImage
 from solstice_orchestrator.worker.executors.vms.vm_plan import (
     MIB,
+    OUT_SLACK_BYTES,
     VmPlan,
     VmRules,
     opened_files,
@@ -116,3 +117,14 @@ def test_an_image_that_boots_by_itself_boots_from_nothing_else(*, has_network: b
     assert "drive=root,werror=report,rerror=report,bootindex=1" in made
     assert "id=seed,if=none,file=seed,format=raw,read-only=on" in made
     assert opened_files(itself) == {101: str(FOLDER / "disk.qcow2")}
+
+
+def test_only_a_job_with_artifacts_has_a_device_for_them_behind_all_others() -> None:
+    assert "solstice-out" not in command(planned())
+    spec = job("true", artifacts=(ArtifactSpec(name="a", path="a"), ArtifactSpec(name="b", path="b")))
+    plan = vm_plan(execution(spec), VmRules(images={"linux": IMAGE}, artifact_bytes=10 * MIB))
+    assert isinstance(plan, VmPlan)
+    assert plan.out_bytes == 2 * 10 * MIB + OUT_SLACK_BYTES
+    drives = [word for word in qemu_command(plan, "tcg") if "drive=" in word]
+    assert [word.partition("drive=")[2].partition(",")[0] for word in drives] == ["job", "out"]
+    assert "file=/proc/self/fd/102,format=raw,cache=unsafe" in command(plan)

@@ -1,0 +1,172 @@
+"""An executor of every kind, with what it needs, for the suites of their contract."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.domain.container_spec import NetworkAccess
+from solstice_orchestrator.domain.jobs import ArtifactSpec, Outcome, StepSpec
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
+from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
+from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping, ArtifactLimits
+from solstice_orchestrator.worker.executors import Executor, make_executor
+from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
+from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
+from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
+from solstice_orchestrator.worker.workspaces import open_workspaces
+from tests.builders import execution, job, job_request
+from tests.repositories import Repository
+from tests.servers.podman import IMAGE, PodmanStore
+from tests.vm_jobs import vm_rules
+
+MIB = 1024**2
+"""What an artifact may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorSetup:
+    """An executor, a request that it can run, and the steps in its language."""
+
+    executor: Executor
+    request: JobRequestV1
+    say: Callable[[str], str]
+    hang: str
+    moment: float = 0.5
+    """Seconds within which a job that does not hang says something."""
+    has_files: bool = True
+    """Whether its jobs can hand out any."""
+    prepares: bool = False
+    """Whether it makes a container or VM first."""
+    beside: int = 5
+    """How many jobs run at once in a test."""
+    archives: ArtifactArchives
+    records: list[ArtifactRecord] = field(default_factory=list)
+    """The artifacts of all jobs that have run."""
+
+    async def run(
+        self,
+        *runs: str | StepSpec,
+        stop: asyncio.Event | None = None,
+        seconds: float = 60.0,
+        quiet: float | None = None,
+        artifacts: tuple[ArtifactSpec, ...] = (),
+    ) -> tuple[Outcome, str]:
+        output: list[bytes] = []
+
+        async def record(artifact: ArtifactRecord, _most_bytes: int) -> ArtifactAnswer:
+            self.records.append(artifact)
+            return ArtifactAnswer.STORED
+
+        async def log(data: bytes) -> None:
+            output.append(data)
+
+        spec = job(*runs, timeout_seconds=seconds, no_output_seconds=quiet, artifacts=artifacts)
+        attempt = replace(execution(spec, self.request), record_artifact=record)
+        outcome = await self.executor.run(attempt, log, stop or asyncio.Event())
+        return outcome, b"".join(output).decode()
+
+
+Backend = PodmanStore | Path | None
+"""What an executor needs: a store of podman, or the image of a VM."""
+
+
+@asynccontextmanager
+async def open_executor(
+    kind: str, directory: Path, backend: Backend, no_output_seconds: float = 0.0
+) -> AsyncIterator[ExecutorSetup]:
+    repository = Repository(directory / "repository")
+    request = job_request(repo_url=repository.url, commit_sha=repository.commit({"file": "x"}))
+    policy = GitPolicy(protocols=("file",))
+    archives = ArtifactArchives(directory / "artifacts")
+    keeping = ArtifactKeeping(directory=archives, limits=ArtifactLimits(most_bytes=MIB))
+    async with open_workspaces(directory / "work") as workspaces:
+        match kind:
+            case "podman":
+                assert isinstance(backend, PodmanStore)
+                executor = make_executor(
+                    "podman",
+                    workspaces=workspaces,
+                    git=policy,
+                    grace_seconds=0.2,
+                    no_output_seconds=no_output_seconds,
+                    artifacts=keeping,
+                    launcher=await open_podman(backend.environment, CONTAINERS),
+                )
+                yield ExecutorSetup(
+                    executor=executor,
+                    request=request,
+                    archives=archives,
+                    say=lambda text: f"echo {text}",
+                    hang="sleep 1000",
+                    prepares=True,
+                    moment=10.0 if IN_GUEST else 2.0,
+                    beside=2 if IN_GUEST else 5,
+                )
+            case "qemu":
+                assert isinstance(backend, Path)
+                executor = make_executor(
+                    "qemu",
+                    workspaces=workspaces,
+                    git=policy,
+                    grace_seconds=0.2,
+                    no_output_seconds=no_output_seconds,
+                    artifacts=keeping,
+                    launcher=await open_qemu(vm_rules(backend, artifact_bytes=MIB), "tcg"),
+                )
+                yield ExecutorSetup(
+                    executor=executor,
+                    request=request,
+                    archives=archives,
+                    say=lambda text: f"echo {text}",
+                    hang="sleep 1000",
+                    prepares=True,
+                    # Its processors are simulated.
+                    moment=3.0,
+                    beside=2,
+                )
+            case "process":
+                executor = make_executor(
+                    "process",
+                    workspaces=workspaces,
+                    git=policy,
+                    grace_seconds=0.2,
+                    no_output_seconds=no_output_seconds,
+                    artifacts=keeping,
+                )
+                yield ExecutorSetup(
+                    executor=executor,
+                    request=request,
+                    archives=archives,
+                    say=lambda text: f"echo {text}",
+                    hang="sleep 1000",
+                )
+            case _:
+                executor = make_executor(
+                    "scripted", workspaces=workspaces, git=policy, no_output_seconds=no_output_seconds
+                )
+                yield ExecutorSetup(
+                    executor=executor,
+                    request=request,
+                    archives=archives,
+                    say=lambda text: f"say {text}",
+                    hang="hang",
+                    has_files=False,
+                )
+
+
+IN_GUEST = os.environ.get("SOLSTICE_TEST_ROOTLESS") == "user"
+"""Whether the processors of this machine are simulated (test_guest_limits.py)."""
+CONTAINERS = ContainerRules(default_image=IMAGE, network=NetworkAccess.NONE)
+KINDS = ["process", "podman", "qemu", "scripted"]
+
+
+def backend_for(kind: str, request: pytest.FixtureRequest) -> Backend:
+    fixtures = {"podman": "podman_of_guest" if IN_GUEST else "podman", "qemu": "image_of_vms"}
+    return request.getfixturevalue(fixtures[kind]) if kind in fixtures else None
