@@ -10,6 +10,7 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -207,12 +208,36 @@ def names_given(node: ast.AST) -> Iterator[str]:
             yield node.attr
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What a module says, without its code.
+
+    A test process cannot hold that of all modules.
+    """
+
+    names: frozenset[str]
+    """All names that it gives to something."""
+    first_lines: tuple[str, ...]
+    """Those of its docstrings."""
+    strays: tuple[str, ...]
+    """Strings that describe nothing."""
+
+
 @cache
+def wording(file: Path) -> Wording:
+    """What a module says, taken apart once for all tests."""
+    tree = ast.parse(file.read_text("utf-8"))
+    names: set[str] = set()
+    first_lines: list[str] = []
+    for node in ast.walk(tree):
+        names.update(names_given(node))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first_lines += (ast.get_docstring(node) or "").splitlines()[:1]
+    return Wording(names=frozenset(names), first_lines=tuple(first_lines), strays=tuple(strays(tree)))
+
+
 def names_in(file: Path) -> frozenset[str]:
-    """All names that a module gives to something."""
-    return frozenset(
-        name for node in ast.walk(ast.parse(file.read_text("utf-8"))) for name in names_given(node)
-    )
+    return wording(file).names
 
 
 def words_of(name: str) -> set[str]:
@@ -328,7 +353,7 @@ def test_each_docstring_of_a_value_follows_the_value(folder: Path) -> None:
     assert [
         f"{file.relative_to(folder)}: {stray}"
         for file in folder.rglob("*.py")
-        for stray in strays(ast.parse(file.read_text("utf-8")))
+        for stray in wording(file).strays
     ] == []
 
 
@@ -342,9 +367,7 @@ def test_the_first_line_of_a_docstring_is_short(folder: Path) -> None:
     long = [
         f"{file.relative_to(folder)}: {first}"
         for file in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for first in (ast.get_docstring(node) or "").splitlines()[:1]
+        for first in wording(file).first_lines
         if len(re.findall(r"\S*\w\S*", first.removesuffix(" Pure."))) > FIRST_LINE_WORDS
     ]
     assert long == []
