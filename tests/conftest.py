@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -50,6 +51,10 @@ structlog.configure(
 # A machine that stands still for some seconds ends transactions here only in the tests that are about this, which set
 # a limit of their own; services that tests start have the limit of production.
 postgresql_connections.SESSION["idle_in_transaction_session_timeout"] = "60s"
+
+# A shell has its background processes ignore it, and all that these start; tests interrupt programs by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHOWN_LINES = 60
 """Lines of captured output that the report of a failed test shows."""
