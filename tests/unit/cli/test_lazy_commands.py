@@ -1,7 +1,10 @@
 """Subcommands of `solstice` are imported when called, and the top help matches theirs."""
 
+import gc
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -40,6 +43,20 @@ def test_a_mistyped_command_is_corrected_without_importing_any() -> None:
     result = CliRunner().invoke(app, ["rnus"])
     assert result.exit_code == 2
     assert "'runs'" in result.output
+
+
+def test_no_garbage_is_searched_while_a_command_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "otter.py").write_text("import gc\nsearched = gc.isenabled()\ndef swim() -> None: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert gc.isenabled()
+    Deferred(name="swim", help="Swim.", panel="Otters", target="otter:swim").load()
+    assert not import_module("otter").searched
+    assert gc.isenabled()
+    with pytest.raises(AttributeError):
+        Deferred(name="dive", help="Dive.", panel="Otters", target="otter:dive").load()
+    assert gc.isenabled()
 
 
 def test_every_command_can_be_loaded_at_once() -> None:
