@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import platform
+import signal
 import sqlite3
 import statistics
 from collections.abc import Awaitable, Callable, Mapping
@@ -154,6 +155,8 @@ def bench(
 ) -> None:
     """Measure each rate and its yardstick in pairs; the ratio counts."""
     configure_logs("console", "error")
+    # As Ctrl-C does: the services and servers of a measure end with it.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     chosen = what or list(MEASURES)
     if unknown := set(chosen) - set(MEASURES):
         raise typer.BadParameter(f"no such measure: {', '.join(sorted(unknown))}")

@@ -81,7 +81,12 @@ async def _load(
                 },
                 stdout=asyncio.subprocess.PIPE,
             )
-            printed, _ = await process.communicate()
+            try:
+                printed, _ = await process.communicate()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
     if process.returncode:
         raise RuntimeError(f"'solstice load' ended with {process.returncode}: {printed.decode()}")
     report: Mapping[str, Any] = json.loads(printed)
