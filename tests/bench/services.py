@@ -56,8 +56,12 @@ async def services(
     async with AsyncExitStack() as stack:
         pids = {}
         for name, (port, code, command) in commands.items():
-            process = await asyncio.create_subprocess_exec(python, "-c", code, command, env=environment)
-            stack.push_async_callback(_end, process)
+            starting = asyncio.create_task(
+                asyncio.create_subprocess_exec(python, "-c", code, command, env=environment)
+            )
+            # Before it is awaited: a cancelled start leaves a process, too.
+            stack.push_async_callback(_end, starting)
+            process = await asyncio.shield(starting)
             pids[name] = process.pid
             await _ready(f"http://127.0.0.1:{port}/readyz", process)
         yield Services(
@@ -77,7 +81,8 @@ async def _ready(url: str, process: asyncio.subprocess.Process) -> None:
     raise RuntimeError(f"a service ended with exit code {process.returncode} before it was ready")
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:
+    process = await starting
     if process.returncode is None:
         process.terminate()
     await process.wait()

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -27,6 +27,11 @@ CALLS_AT_ONCE: Final = 64
 """How many webhooks wait for an answer at most; those due meanwhile wait, and it counts as their time."""
 BATCH: Final = 256
 """The most messages that are published together."""
+UNCONFIRMED: Final = 1024
+"""How many messages wait for their confirms at most; those due meanwhile wait, and it counts as their time.
+
+The time limit of a confirm begins when the message is published. A broker that syncs each message takes longer than that for 10,000.
+"""
 WEBHOOK_SECONDS: Final = 30.0
 
 
@@ -101,6 +106,9 @@ class QueuePublisher:
     broker: Broker
     settings: EnqueueSettings
     target: Target
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UNCONFIRMED))
+    _next: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the batch that waits for room: two would each take a part, and none could go on."""
 
     @staticmethod
     @asynccontextmanager
@@ -111,10 +119,17 @@ class QueuePublisher:
 
     async def send(self, requests: Sequence[LoadRequest]) -> Sequence[str | None]:
         """As LoadSender says."""
-        messages = [
-            publication(self._body(request), jobs_route(self.settings), attempt=1) for request in requests
-        ]
-        published = await self.broker.publish(messages)
+        async with self._next:
+            for _ in requests:
+                await self.free.acquire()
+        try:
+            messages = [
+                publication(self._body(request), jobs_route(self.settings), attempt=1) for request in requests
+            ]
+            published = await self.broker.publish(messages)
+        finally:
+            for _ in requests:
+                self.free.release()
         return [None if each.confirmed else f"{each.status}: {each.detail}" for each in published]
 
     def _body(self, request: LoadRequest) -> bytes:
