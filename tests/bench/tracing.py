@@ -14,7 +14,7 @@ from tests.bench.whole_lines import compare_lines, whole_line
 from tests.servers.ports import free_ports
 from tests.servers.rabbitmq import RabbitMQServer
 
-SPANS_PER_RUN: Final = 5
+SPANS_PER_RUN: Final = 7
 """Those of the orchestrator; the two of a request are sent by the other service, sooner."""
 
 

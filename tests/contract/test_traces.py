@@ -11,6 +11,8 @@ from solstice_forge.inbox import InboxStore, open_inbox
 from solstice_forge.inbox.traced_requests import PublishTimes, StoredTimes
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.store import JobStore
+from solstice_orchestrator.store.traced_runs import READ_STEPS, BegunStep
+from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from tests.builders import job, job_request
 from tests.inboxes import NOON, REQUEST, delivery
 from tests.stores import (
@@ -106,6 +108,33 @@ async def test_a_run_is_whole_with_its_request_its_jobs_and_all_their_attempts(
     )
     assert [each.name for each in second.jobs] == ["test"]
     assert len(second.attempts) == 1
+
+
+async def test_the_first_steps_of_a_run_come_with_it_and_nothing_that_a_job_wrote(
+    tracing: JobStore, clock: ManualClock
+) -> None:
+    async def build(*steps: str) -> None:
+        (claim,) = await claimed(tracing)
+        chunks = [LogChunk(sequence=1, at=clock(), data=b"$ by the job\n")]
+        for number, step in enumerate(steps, start=2):
+            data = f"{step}\n".encode()
+            chunks.append(LogChunk(sequence=number, at=clock() + number, data=data, kind=ChunkKind.MARK))
+        assert await tracing.append_log(claim.key, chunks)
+        assert await tracing.finish(claim.key, SUCCEEDED)
+
+    await planned(tracing)
+    await build(*(f"$ {number}" for number in range(READ_STEPS + 5)))
+    await planned(tracing, job("true", name="build"), job("true", name="test", needs=("build",)))
+    await build("$ checkout", "! a remark", "$ work")
+    await build("$ more work")
+    many, few = await tracing.take_traces(100, LEASED_SECONDS)
+    assert [each.mark for each in many.steps] == [f"$ {number}\n".encode() for number in range(READ_STEPS)]
+    build_id, test_id = (each.job_id for each in few.jobs)
+    assert few.steps == [
+        BegunStep(build_id, 1, clock() + 2, b"$ checkout\n"),
+        BegunStep(build_id, 1, clock() + 4, b"$ work\n"),
+        BegunStep(test_id, 1, clock() + 2, b"$ more work\n"),
+    ]
 
 
 async def test_a_run_that_could_not_be_planned_is_traced(tracing: JobStore) -> None:

@@ -43,6 +43,7 @@ ONE_TRACE: Final = {
     SpanType.JOB: SpanType.RUN,
     SpanType.WAIT: SpanType.JOB,
     SpanType.ATTEMPT: SpanType.JOB,
+    SpanType.STEP: SpanType.ATTEMPT,
     SpanType.STATUS: SpanType.RUN,
 }
 """The parent of each span."""
@@ -235,6 +236,7 @@ async def test_many_runs_leave_no_span_without_its_parent(tmp_path: Path) -> Non
             SpanType.JOB: 2 * RUNS,
             SpanType.WAIT: 2 * RUNS,
             SpanType.ATTEMPT: 2 * RUNS,
+            SpanType.STEP: 2 * RUNS,
         }
 
 

@@ -120,13 +120,26 @@ class SpanType(Enum):
         "orchestrator",
         "attempt",
         SpanKind.INTERNAL,
-        "An attempt at the job, from its claim to its end; `TRACEPARENT` of its steps names it.",
+        "An attempt at the job, from its claim to its end; `TRACEPARENT` in its environment names it.",
         (
             "solstice.attempt",
             "cicd.pipeline.task.run.result",
             "cicd.worker.id",
             "process.exit.code",
             "error.type",
+        ),
+    )
+    STEP = DeclaredSpan(
+        "orchestrator",
+        "step {step}",
+        SpanKind.INTERNAL,
+        "A step of an attempt until the next begins, also its checkout; the first 100 of a run.",
+        (
+            "cicd.pipeline.task.name",
+            "cicd.pipeline.task.run.id",
+            "cicd.pipeline.task.run.result",
+            "error.type",
+            "solstice.attempt",
         ),
     )
     STATUS = DeclaredSpan(

@@ -1,6 +1,11 @@
 """Log lines that the orchestrator writes, not the job. Pure."""
 
-from typing import Self
+from typing import Final, Self
+
+STEP: Final = b"$ "
+"""How the mark of a step begins."""
+END_OF_SERVICE: Final = b"$ the end of what the service "
+"""How the mark begins below which the last lines of a service stand, behind all steps."""
 
 
 class LogMark(bytes):

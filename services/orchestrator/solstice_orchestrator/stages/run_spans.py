@@ -1,9 +1,10 @@
 """Makes the spans of an ended run from what the store knows of it. Pure.
 
-The run's span holds those of its jobs; a job's holds its attempts, and the waits before them.
+The run's span holds those of its jobs; a job's holds its attempts, and the waits before them; an attempt's its steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from solstice_common.messages.states import JobState, RunState
@@ -12,9 +13,10 @@ from solstice_common.tracing.samplers import Sampler
 from solstice_common.tracing.spans import AttributeValue, Span, SpanType, present
 from solstice_common.tracing.trace_context import Trace
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.domain.log_marks import END_OF_SERVICE, STEP
 from solstice_orchestrator.domain.statuses import StatusSubject, read_subject
 from solstice_orchestrator.store.records.changes import Attempt
-from solstice_orchestrator.store.traced_runs import TracedRun
+from solstice_orchestrator.store.traced_runs import STEPS_PER_RUN, BegunStep, TracedRun
 from solstice_orchestrator.store.views import JobView, RunView
 
 RESULTS: Final[Mapping[str, str]] = {
@@ -27,6 +29,12 @@ RESULTS: Final[Mapping[str, str]] = {
 }
 """The results of the conventions for CI/CD, by our final states."""
 _FAILURES: Final = frozenset({"failure", "error", "timeout"})
+_SUCCEEDED: Final[dict[str, AttributeValue | None]] = {
+    "cicd.pipeline.task.run.result": "success",
+    "error.type": None,
+}
+_AFTER_STEPS: Final = frozenset({Reason.ARTIFACT_REFUSED, Reason.ARTIFACT_NOT_STORED})
+"""Failures behind the last step, which succeeded."""
 
 
 class RunSurroundings(NamedTuple):
@@ -46,6 +54,10 @@ def run_spans(ended: TracedRun, sampler: Sampler, surroundings: RunSurroundings)
     attempts: dict[str, list[Attempt]] = {}
     for attempt in ended.attempts:
         attempts.setdefault(attempt.job_id, []).append(attempt)
+    steps: dict[tuple[str, int], list[BegunStep]] = {}
+    for step in ended.steps:
+        if not step.mark.startswith(END_OF_SERVICE):
+            steps.setdefault((step.job_id, step.attempt), []).append(step)
     run_id = run_span_id(trace, ended.run.run_id)
     process = _process(ended, subject, trace, surroundings)
     spans = [process, _run(ended.run, subject, trace, parent_id=process.span_id, surroundings=surroundings)]
@@ -53,7 +65,13 @@ def run_spans(ended: TracedRun, sampler: Sampler, surroundings: RunSurroundings)
         spans += _job_spans(
             job, attempts.get(job.job_id, []), trace, parent_id=run_id, surroundings=surroundings
         )
-    return spans
+    in_order = (
+        span
+        for attempt in ended.attempts
+        for span in _step_spans(attempt, steps.get((attempt.job_id, attempt.number), []), trace)
+    )
+    # The step behind them says when the last one ended.
+    return [*spans, *islice(in_order, STEPS_PER_RUN)]
 
 
 def _process(ended: TracedRun, subject: StatusSubject, trace: Trace, surroundings: RunSurroundings) -> Span:
@@ -179,6 +197,39 @@ def _attempt(attempt: Attempt, trace: Trace, *, parent_id: str) -> Span:
         ),
         failed=outcome["error.type"] is not None,
     )
+
+
+def _step_spans(attempt: Attempt, steps: Sequence[BegunStep], trace: Trace) -> Iterator[Span]:
+    """Yield the steps of an attempt, each until the next one begins."""
+    # The worker's clock may differ from the store's, which the attempt's times are of.
+    begun = [min(max(step.at, attempt.started_at), attempt.finished_at) for step in steps]
+    of_attempt = (
+        _SUCCEEDED if attempt.reason in _AFTER_STEPS else attempt_outcome(attempt.state, attempt.reason)
+    )
+    # None without steps: its worker died before the first one.
+    periods = pairwise([*begun, attempt.finished_at])
+    for number, (step, (started_at, ended_at)) in enumerate(zip(steps, periods, strict=True), start=1):
+        name = step.mark[len(STEP) :].decode(errors="replace").rstrip("\n")
+        # Steps follow each other while they succeed: the last one ended as the attempt did.
+        outcome = of_attempt if number == len(steps) else _SUCCEEDED
+        yield Span(
+            type=SpanType.STEP,
+            name=f"step {name}",
+            trace_id=trace.trace_id,
+            span_id=trace.span_id("step", attempt.job_id, attempt.number, number),
+            parent_id=attempt_span_id(trace, attempt.job_id, attempt.number),
+            started_at=started_at,
+            ended_at=max(started_at, ended_at),
+            attributes=present(
+                outcome
+                | {
+                    "cicd.pipeline.task.name": name,
+                    "cicd.pipeline.task.run.id": f"{attempt.job_id}/{attempt.number}/{number}",
+                    "solstice.attempt": attempt.number,
+                }
+            ),
+            failed=outcome["error.type"] is not None,
+        )
 
 
 def attempt_outcome(state: JobState, reason: Reason) -> dict[str, AttributeValue | None]:

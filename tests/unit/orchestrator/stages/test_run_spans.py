@@ -13,7 +13,7 @@ from solstice_common.tracing.spans import Span, SpanType
 from solstice_orchestrator.domain.jobs import Reason
 from solstice_orchestrator.stages.run_spans import RESULTS, RunSurroundings, attempt_outcome, run_spans
 from solstice_orchestrator.store.records.changes import Attempt
-from solstice_orchestrator.store.traced_runs import TracedRun
+from solstice_orchestrator.store.traced_runs import READ_STEPS, STEPS_PER_RUN, BegunStep, TracedRun
 from solstice_orchestrator.store.views import JobView, RunView
 from tests.builders import SHA, job_request
 from tests.span_table import type_of, undeclared
@@ -74,7 +74,17 @@ def job_view(**changes: Any) -> JobView:
 
 LOST = Attempt("job-1", 1, "w1", JobState.BACKOFF, Reason.LEASE_EXPIRED, 103.0, 110.0, None, None, "output")
 DONE = Attempt("job-1", 2, "w2", JobState.SUCCEEDED, Reason.COMPLETED, 112.0, 120.0, 0, None, "")
-WHOLE = TracedRun(run=run_view(), request=REQUEST.encode(), jobs=[job_view()], attempts=[LOST, DONE])
+STEPS = [
+    BegunStep("job-1", 1, 90.0, b"$ checkout\n"),  # by a clock that is behind
+    BegunStep("job-1", 1, 105.0, b"$ unit tests\n"),
+    BegunStep("job-1", 1, 109.0, b"$ the end of what the service db wrote\n"),
+    BegunStep("job-1", 2, 112.5, b"$ checkout\n"),
+    BegunStep("job-1", 2, 114.0, b"$ unit \xff tests\n"),
+    BegunStep("job-1", 2, 130.0, b"$ report\n"),  # by a clock that is ahead
+]
+WHOLE = TracedRun(
+    run=run_view(), request=REQUEST.encode(), jobs=[job_view()], attempts=[LOST, DONE], steps=STEPS
+)
 
 
 def spans(ended: TracedRun = WHOLE) -> list[Span]:
@@ -94,6 +104,11 @@ def test_a_run_holds_its_job_with_every_wait_and_attempt() -> None:
         ("attempt", 103.0, 110.0),
         ("wait", 110.0, 112.0),
         ("attempt", 112.0, 120.0),
+        ("step checkout", 103.0, 105.0),
+        ("step unit tests", 105.0, 110.0),
+        ("step checkout", 112.5, 114.0),
+        ("step unit \ufffd tests", 114.0, 120.0),
+        ("step report", 120.0, 120.0),
     ]
 
 
@@ -131,6 +146,44 @@ def test_every_span_is_declared() -> None:
 def test_nothing_that_may_hold_output_is_in_a_span() -> None:
     values = [value for span in spans() for value in (span.name, *span.attributes.values())]
     assert not [value for value in values if "output" in str(value)]
+
+
+def test_the_last_step_ends_as_its_attempt_did_and_those_before_it_succeeded() -> None:
+    steps = [span for span in spans() if span.type is SpanType.STEP]
+    of_attempt = [span.span_id for span in spans() if span.type is SpanType.ATTEMPT]
+    assert [span.parent_id for span in steps] == [of_attempt[0]] * 2 + [of_attempt[1]] * 3
+    assert [span.failed for span in steps] == [False, True, False, False, False]
+    assert steps[1].attributes == {
+        "cicd.pipeline.task.name": "unit tests",
+        "cicd.pipeline.task.run.id": "job-1/1/2",
+        "cicd.pipeline.task.run.result": "error",
+        "error.type": "lease_expired",
+        "solstice.attempt": 1,
+    }
+    assert {span.attributes["cicd.pipeline.task.run.result"] for span in steps[2:]} == {"success"}
+
+
+def test_an_attempt_that_was_lost_before_its_first_step_has_no_steps() -> None:
+    found = spans(replace(WHOLE, steps=[step for step in STEPS if step.attempt == DONE.number]))
+    (first, *_) = (span for span in found if span.type is SpanType.ATTEMPT)
+    steps = [span for span in found if span.type is SpanType.STEP]
+    assert steps
+    assert first.span_id not in {span.parent_id for span in steps}
+
+
+def test_a_failure_behind_the_steps_is_none_of_the_last_one() -> None:
+    refused = DONE._replace(state=JobState.FAILED, reason=Reason.ARTIFACT_REFUSED)
+    steps = [span for span in spans(replace(WHOLE, attempts=[LOST, refused])) if span.type is SpanType.STEP]
+    assert not steps[-1].failed
+
+
+def test_of_many_steps_the_last_one_that_is_traced_ends_where_the_next_begins() -> None:
+    many = [BegunStep("job-1", 2, 112.0 + number / 100, b"$ more\n") for number in range(READ_STEPS)]
+    failed = DONE._replace(state=JobState.FAILED, reason=Reason.STEP_FAILED)
+    found = spans(replace(WHOLE, attempts=[LOST, failed], steps=many))
+    steps = [span for span in found if span.type is SpanType.STEP]
+    assert len(steps) == STEPS_PER_RUN
+    assert (steps[-1].ended_at, steps[-1].failed) == (many[-1].at, False)
 
 
 def test_attempts_say_what_became_of_them() -> None:

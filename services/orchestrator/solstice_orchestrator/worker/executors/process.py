@@ -15,7 +15,7 @@ import structlog
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.domain.log_marks import LogMark
+from solstice_orchestrator.domain.log_marks import END_OF_SERVICE, LogMark
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
 from solstice_orchestrator.log_events import LogEvent
@@ -208,7 +208,7 @@ class ProcessExecutor:
             await each.end()
         for name, output in launch.services.items():
             if output.tail and outcome.state is not JobState.SUCCEEDED:
-                await log.mark(LogMark.of(f"$ the end of what the service {name} wrote"))
+                await log.mark(LogMark.of(f"{END_OF_SERVICE.decode()}{name} wrote"))
                 await log.write(bytes(output.tail))
         return launch.judged(outcome)
 

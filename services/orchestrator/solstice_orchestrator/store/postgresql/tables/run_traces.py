@@ -5,7 +5,7 @@ from typing import Final
 
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, attempts_of
 from solstice_orchestrator.store.records.rows import job_view, run_view
-from solstice_orchestrator.store.traced_runs import TracedRun, ended_runs
+from solstice_orchestrator.store.traced_runs import READ_STEPS, BegunStep, TracedRun, ended_runs
 
 WAITING: Final = (
     "SELECT 1 FROM run_traces JOIN runs USING (run_id) WHERE runs.finished_at IS NOT NULL LIMIT 1"
@@ -28,6 +28,16 @@ async def insert(transaction: PostgreSQLTransaction, run_ids: Sequence[str]) -> 
     )
 
 
+# A mark of a step begins with "$ ", a remark with "! ".
+_STEPS: Final = """
+SELECT job_id, attempt, at, data FROM (
+    SELECT job.job_id, chunk.attempt, chunk.at, chunk.data,
+        row_number() OVER (PARTITION BY job.run_id ORDER BY job.position, chunk.attempt, chunk.sequence) AS number
+    FROM jobs AS job JOIN log_chunks AS chunk ON chunk.job_id = job.job_id
+    WHERE job.run_id = ANY($1) AND chunk.kind = 'mark' AND substr(chunk.data, 1, 2) = '\\x2420'::bytea
+) AS begun WHERE number <= $2 ORDER BY number"""
+
+
 async def take(transaction: PostgreSQLTransaction, limit: int, leased_seconds: float) -> Sequence[TracedRun]:
     """Return ended runs that wait to be traced, and lease them for so many seconds."""
     fetch, now = transaction.connection.fetch, await transaction.now()
@@ -40,7 +50,8 @@ async def take(transaction: PostgreSQLTransaction, limit: int, leased_seconds: f
         for row in await fetch("SELECT * FROM jobs WHERE run_id = ANY($1) ORDER BY position", taken)
     ]
     attempts = await attempts_of(transaction, [job.job_id for job in jobs])
-    return ended_runs([(run_view(row), row["request"]) for row in runs], jobs, attempts)
+    steps = [BegunStep(*row) for row in await fetch(_STEPS, taken, READ_STEPS)]
+    return ended_runs([(run_view(row), row["request"]) for row in runs], jobs, attempts, steps)
 
 
 async def remove(transaction: PostgreSQLTransaction, run_ids: Sequence[str]) -> None:

@@ -8,12 +8,21 @@ from typing import Final
 from solstice_common.storage.sqlite import insert_many
 from solstice_orchestrator.store.records.rows import job_view, run_view
 from solstice_orchestrator.store.sqlite.tables.transaction import REQUEST, SqliteTransaction, attempts_of
-from solstice_orchestrator.store.traced_runs import TracedRun, ended_runs
+from solstice_orchestrator.store.traced_runs import READ_STEPS, BegunStep, TracedRun, ended_runs
 
 _ENDED: Final = (
     "FROM run_traces JOIN runs USING (run_id) WHERE taken_until <= ? AND runs.finished_at IS NOT NULL"
 )
 _LISTED: Final = "IN (SELECT value FROM json_each(?))"
+# A mark of a step begins with "$ ", a remark with "! ".
+_STEPS: Final = f"""
+SELECT job_id, attempt, at, data FROM (
+    SELECT chunk.job_id, chunk.attempt, chunk.at, chunk.data,
+        row_number() OVER (PARTITION BY job.run_id ORDER BY job.position, chunk.attempt, chunk.sequence) AS number
+    FROM jobs AS job JOIN log_marks AS mark ON mark.job_id = job.job_id JOIN log_chunks AS chunk
+        ON (chunk.job_id, chunk.attempt, chunk.sequence) = (mark.job_id, mark.attempt, mark.sequence)
+    WHERE job.run_id {_LISTED} AND substr(chunk.data, 1, 2) = X'2420'
+) WHERE number <= ? ORDER BY number"""  # noqa: S608  made of constants
 
 
 def insert(connection: sqlite3.Connection, run_ids: Sequence[str]) -> None:
@@ -43,7 +52,8 @@ def take(transaction: SqliteTransaction, limit: int, leased_seconds: float) -> S
         for row in execute(f"SELECT * FROM jobs WHERE run_id {_LISTED} ORDER BY position", (listed,))  # noqa: S608  made of constants
     ]
     attempts = attempts_of(transaction, [job.job_id for job in jobs])
-    return ended_runs([(run_view(row), row["request"]) for row in runs], jobs, attempts)
+    steps = [BegunStep(*row) for row in execute(_STEPS, (listed, READ_STEPS))]
+    return ended_runs([(run_view(row), row["request"]) for row in runs], jobs, attempts, steps)
 
 
 def remove(transaction: SqliteTransaction, run_ids: Sequence[str]) -> None:
