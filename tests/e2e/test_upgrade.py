@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import httpx2
 import pytest
 
 from solstice_common.broker import Broker, Message, open_broker
@@ -19,10 +20,13 @@ from tests.releases.databases import load_file, load_server
 from tests.releases.fill_release import JOBS, REPOSITORY, request, seen
 from tests.releases.lighthouse import COMMIT, lighthouse_proxy, make_lighthouse
 from tests.releases.record import RECORDED
+from tests.releases.release_code import ABSENT, is_in_history, python_path, unpack
 from tests.servers.forge_api import Key, forge_api
-from tests.servers.forge_integration import forge_integration
+from tests.servers.forge_integration import FRESH_FORGE, forge_integration
+from tests.servers.forge_integration import START as FORGE
 from tests.servers.forks import run_command
-from tests.servers.orchestrator import SharedFiles, orchestrator
+from tests.servers.orchestrator import FRESH_ORCHESTRATOR, SharedFiles, orchestrator
+from tests.servers.orchestrator import START as ORCHESTRATOR
 from tests.servers.postgresql import PostgreSQLServer
 
 SCHEMA: Final = 29
@@ -103,11 +107,27 @@ class Running:
     """What the forge shows."""
     store: JobStore
     broker: Broker
+    url: str
+    """Of the orchestrator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """How the services of a release are started."""
+
+    forge: str = FORGE
+    orchestrator: str = ORCHESTRATOR
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @asynccontextmanager
-async def upgraded(installation: Installation, root: Path) -> AsyncIterator[Running]:
-    """The services of the new release on these databases, with a forge and its repository."""
+async def started(
+    installation: Installation, root: Path, release: Release
+) -> AsyncIterator[tuple[Mapping[Key, Mapping[str, Any]], str]]:
+    """The services of a release on these databases, with a forge and its repository.
+
+    Yields what the forge shows, and the orchestrator's URL.
+    """
     await asyncio.to_thread(make_lighthouse, root)
     async with AsyncExitStack() as stack:
         forge = await stack.enter_async_context(forge_api(Source.FORGEJO))
@@ -123,17 +143,30 @@ async def upgraded(installation: Installation, root: Path) -> AsyncIterator[Runn
             stack.enter_context,
             forge_integration(
                 installation.files,
+                start=release.forge,
                 FORGE_CONFIG=str(config),
                 FORGEJO_WEBHOOK_SECRET="invented",
                 **installation.urls,
                 **never_purged,
+                **release.environment,
             ),
         )
-        await asyncio.to_thread(stack.enter_context, orchestrator(installation.files, **settings))
+        process = await asyncio.to_thread(
+            stack.enter_context,
+            orchestrator(installation.files, start=release.orchestrator, **settings, **release.environment),
+        )
+        yield forge.shown, process.url
+
+
+@asynccontextmanager
+async def upgraded(installation: Installation, root: Path) -> AsyncIterator[Running]:
+    """The services of the new release on these databases."""
+    async with AsyncExitStack() as stack:
+        shown, url = await stack.enter_async_context(started(installation, root, Release()))
         store = await stack.enter_async_context(open_store(installation.store_url))
         broker = await stack.enter_async_context(open_broker(installation.files.broker_url, name="test"))
         await broker.ready(60)
-        yield Running(shown=forge.shown, store=store, broker=broker)
+        yield Running(shown=shown, store=store, broker=broker, url=url)
 
 
 def attempts(run: dict[str, Any], job: str) -> list[tuple[int, str]]:
@@ -183,7 +216,14 @@ async def test_an_installation_goes_on_after_its_upgrade(installation: Installat
         await wait_until_true("dead letters are there", dead_letters_are_there)
         await wait_until_true("the forge shows them", statuses_are_shown)
         found = await seen(running.store)
+        marks = await asyncio.to_thread(
+            installation.solstice, "watermarks", "--all", SOLSTICE_URL=running.url
+        )
     runs = found["runs"]
+    handled = {each["ref"]: each["handled"]["run_id"] for each in marks["watermarks"] if each["handled"]}
+    for name in ("ended", "waiting", "planning"):
+        # Also of a push that the previous release handled, which knew no watermarks.
+        assert handled[f"refs/heads/{name}"] == runs[derive_request_id(name)]["run_id"]
     assert runs.keys() == expected
     for key, run in recorded.items():
         if run["finished_at"]:
@@ -207,30 +247,74 @@ async def test_an_installation_goes_on_after_its_upgrade(installation: Installat
     assert found["schedules"] == installation.recorded["schedules"]
 
 
+@pytest.fixture
+def place(
+    installation: Installation, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Installation]:
+    """An empty place for a restore of the installation."""
+    files = SharedFiles(directory=tmp_path / "restored")
+    files.directory.mkdir()
+    if installation.inbox_url != installation.store_url:
+        inbox_url = f"sqlite:///{files.directory / 'inbox.db'}"
+        yield replace(installation, files=files, store_url=files.database_url, inbox_url=inbox_url)
+        return
+    server: PostgreSQLServer = request.getfixturevalue("postgresql")
+    with server.database() as database:
+        yield replace(installation, files=files, store_url=database.url, inbox_url=database.url)
+
+
 async def test_a_backup_of_before_the_upgrade_is_the_way_back(
-    installation: Installation, postgresql: PostgreSQLServer, tmp_path: Path
+    installation: Installation, place: Installation, tmp_path: Path
 ) -> None:
     backup = tmp_path / "before.zip"
-    with ExitStack() as stack:
-        if installation.inbox_url == installation.store_url:
-            empty = stack.enter_context(postgresql.database()).url
-            back = replace(
-                installation, files=SharedFiles(directory=tmp_path), store_url=empty, inbox_url=empty
-            )
-        else:
-            places = SharedFiles(directory=tmp_path)
-            back = replace(
-                installation,
-                files=places,
-                store_url=places.database_url,
-                inbox_url=f"sqlite:///{tmp_path / 'inbox.db'}",
-            )
-        before = installation.solstice("store", "check", check=1)
-        ours = migrations_of(f"solstice_orchestrator.store.schema.{installation.kind}")
-        assert before["pending"] == [step.version for step in ours if step.version > SCHEMA]
-        installation.solstice("backup", backup)
-        installation.solstice("store", "migrate")
-        after = installation.solstice("store", "check")
-        assert after["well"], (after, before)
-        back.solstice("restore", backup)
-        assert back.solstice("store", "check", check=1) | {"database": ""} == before | {"database": ""}
+    before = installation.solstice("store", "check", check=1)
+    ours = migrations_of(f"solstice_orchestrator.store.schema.{installation.kind}")
+    assert before["pending"] == [step.version for step in ours if step.version > SCHEMA]
+    installation.solstice("backup", backup)
+    installation.solstice("store", "migrate")
+    after = installation.solstice("store", "check")
+    assert after["well"], (after, before)
+    place.solstice("restore", backup)
+    assert place.solstice("store", "check", check=1) | {"database": ""} == before | {"database": ""}
+
+
+# The code of a release is in the history, which the clone of a CI server may lack.
+@pytest.mark.skipif(not is_in_history(), reason=ABSENT)
+@pytest.mark.timeout(240)
+async def test_the_previous_release_goes_on_from_the_backup(
+    installation: Installation, place: Installation, tmp_path: Path
+) -> None:
+    """An upgrade was begun, took a request from the queue, and was taken back."""
+    backup = tmp_path / "before.zip"
+    in_the_queue = derive_request_id("in the queue")
+    await asyncio.to_thread(installation.solstice, "backup", backup)
+    async with upgraded(installation, tmp_path / "upgraded") as running:
+
+        async def took_the_request() -> bool:
+            return in_the_queue in (await seen(running.store))["runs"]
+
+        await wait_until_true("the new release took the request", took_the_request)
+    # The recorded requests arrived when the release was made.
+    await asyncio.to_thread(place.solstice, "restore", backup, "--republish", "36500d")
+    path = python_path(await asyncio.to_thread(unpack, tmp_path / "old"))
+    old = Release(
+        forge=FRESH_FORGE,
+        orchestrator=FRESH_ORCHESTRATOR,
+        environment={"PYTHONPATH": path, "LEASE_SECONDS": "30"},
+    )
+    expected = {derive_request_id(name): end for name, end in ENDS.items() if name != "asked afterwards"}
+    async with (
+        started(place, tmp_path / "restarted", old) as (shown, url),
+        httpx2.AsyncClient(base_url=url, timeout=60, trust_env=False) as client,
+    ):
+
+        async def all_ended() -> bool:
+            runs = (await client.get("/api/v1/runs", params={"limit": 100})).json()["runs"]
+            states = {run["request_id"]: run["state"] for run in runs}
+            return {key: states.get(key) for key in expected} == expected
+
+        async def statuses_are_shown() -> bool:
+            return shown.keys() >= CONTEXTS
+
+        await wait_until_true("all has ended", all_ended)
+        await wait_until_true("the forge shows them", statuses_are_shown)
