@@ -132,8 +132,13 @@ class Terminal:
 
 
 @contextmanager
-def terminal(shell: str, home: Path, environment: Mapping[str, str]) -> Iterator[Terminal]:
-    """A shell whose files are in `home`, and start with those above."""
+def terminal(
+    shell: str, home: Path, environment: Mapping[str, str], *, programs: Path | None = None
+) -> Iterator[Terminal]:
+    """A shell whose files are in `home`, and start with those above.
+
+    Our programs are those of this Python unless there is a folder of `programs`.
+    """
     file, text = START_FILES[shell]
     place = home / file
     if not place.exists():
@@ -143,7 +148,7 @@ def terminal(shell: str, home: Path, environment: Mapping[str, str]) -> Iterator
     fcntl.ioctl(shell_end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     variables = {name: each for name, each in environment.items() if name != "COLUMNS"} | {
         "HOME": str(home),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{programs or Path(sys.executable).parent}:{os.environ['PATH']}",
         "TERM": "xterm",
         "LC_ALL": "C.UTF-8",
         "XDG_CONFIG_HOME": str(home / ".config"),
