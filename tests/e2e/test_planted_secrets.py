@@ -24,7 +24,7 @@ from tests.executor_harness import AS_OTHER_USER, NEEDS_OTHER_USER, NEEDS_PROC, 
 from tests.polling import wait_until_true
 from tests.recorded_git import recorded_git
 from tests.repositories import Repository
-from tests.servers.forks import Command
+from tests.servers.forks import Command, ForkedProgram
 from tests.servers.git_servers import git_backend, http_server
 from tests.servers.http_proxy import http_proxy
 from tests.servers.ports import free_ports
@@ -101,18 +101,15 @@ def printed(
 
 @contextmanager
 def serving(environment: dict[str, str], log: Path, *words: str) -> Iterator[None]:
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            program(*words), env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        ) as process,
-        ended_after(process),
-    ):
-        yield
+    with log.open("w") as output, Path(os.devnull).open() as nothing:
+        to = output.fileno()
+        process = ForkedProgram(words, env=environment, stdin=nothing.fileno(), stdout=to, stderr=to)
+        with ended_after(process):
+            yield
 
 
 @contextmanager
-def ended_after(process: "subprocess.Popen[Any]") -> Iterator[None]:
+def ended_after(process: "subprocess.Popen[Any] | ForkedProgram") -> Iterator[None]:
     """End the process in order, and kill it when it does not end."""
     try:
         yield
