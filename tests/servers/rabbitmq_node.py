@@ -167,11 +167,14 @@ class RabbitMQNode(RabbitMQServer):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _answers(self) -> bool:
+        # A question to the other port takes milliseconds of a processor, and a start takes many of them.
+        if not self.amqp_answers():
+            return False
         try:
             self.api("GET", "overview")
         except (httpx2.HTTPError, OSError):
             return False
-        return self.amqp_answers()
+        return True
 
     def _environment(self) -> dict[str, str]:
         here = self._installation.seen(self.directory)
