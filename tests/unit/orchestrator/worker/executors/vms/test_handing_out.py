@@ -4,7 +4,7 @@ import re
 import shlex
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from solstice_common.values.globs import InvalidGlob, compiled
@@ -53,6 +53,8 @@ NAMES = st.lists(st.sampled_from(["a", "b", ".", "\\", "*", "/", "]", "é", "\n"
 
 @given(PIECES.map("".join), NAMES.map("".join))
 def test_all_that_fits_a_pattern_is_asked_for(pattern: str, name: str) -> None:
+    # No workflow has a path with an empty part.
+    assume(all(pattern.split("/")))
     try:
         fits = compiled(pattern).fullmatch(name)
     except InvalidGlob:
