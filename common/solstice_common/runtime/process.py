@@ -54,7 +54,12 @@ async def _with_signals(
 
     for number in SIGNALS:
         loop.add_signal_handler(number, answer)
-    await serve(stop)
+    try:
+        await serve(stop)
+    finally:
+        # Closing uvloop leaves its handlers in place, which then answer nothing.
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

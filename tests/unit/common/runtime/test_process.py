@@ -8,7 +8,12 @@ import signal
 import pytest
 
 from solstice_common.errors import ConfigurationError
-from solstice_common.runtime.process import COLLECT_AFTER, run_until_signalled, tune_garbage_collection
+from solstice_common.runtime.process import (
+    COLLECT_AFTER,
+    SIGNALS,
+    run_until_signalled,
+    tune_garbage_collection,
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -50,6 +55,22 @@ def test_only_error_of_nested_groups_is_raised_as_itself() -> None:
 
     with pytest.raises(ConfigurationError, match="a setting"):
         run_until_signalled(serve)
+
+
+def test_signals_have_their_usual_answers_once_it_has_ended() -> None:
+    before = [signal.signal(number, signal.default_int_handler) for number in SIGNALS]
+
+    async def serve(_stop: asyncio.Event) -> None:
+        raise ConfigurationError("a setting")
+
+    try:
+        with pytest.raises(ConfigurationError):
+            run_until_signalled(serve)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
 
 
 def test_several_errors_stay_a_group() -> None:
