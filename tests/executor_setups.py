@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,22 +88,24 @@ async def open_executor(
     archives = ArtifactArchives(directory / "artifacts")
     keeping = ArtifactKeeping(directory=archives, limits=ArtifactLimits(most_bytes=MIB))
     async with open_workspaces(directory / "work") as workspaces:
+        make = partial(
+            make_executor,
+            workspaces=workspaces,
+            git=policy,
+            grace_seconds=0.2,
+            no_output_seconds=no_output_seconds,
+            artifacts=keeping,
+        )
+        setup_of = partial(ExecutorSetup, request=request, archives=archives)
         match kind:
             case "podman":
                 assert isinstance(backend, PodmanStore)
-                executor = make_executor(
+                executor = make(
                     "podman",
-                    workspaces=workspaces,
-                    git=policy,
-                    grace_seconds=0.2,
-                    no_output_seconds=no_output_seconds,
-                    artifacts=keeping,
                     launcher=await open_podman(backend.environment, CONTAINERS),
                 )
-                yield ExecutorSetup(
+                yield setup_of(
                     executor=executor,
-                    request=request,
-                    archives=archives,
                     say=lambda text: f"echo {text}",
                     hang="sleep 1000",
                     prepares=True,
@@ -111,19 +114,12 @@ async def open_executor(
                 )
             case "qemu":
                 assert isinstance(backend, Path)
-                executor = make_executor(
+                executor = make(
                     "qemu",
-                    workspaces=workspaces,
-                    git=policy,
-                    grace_seconds=0.2,
-                    no_output_seconds=no_output_seconds,
-                    artifacts=keeping,
                     launcher=await open_qemu(vm_rules(backend, artifact_bytes=MIB), "tcg"),
                 )
-                yield ExecutorSetup(
+                yield setup_of(
                     executor=executor,
-                    request=request,
-                    archives=archives,
                     say=lambda text: f"echo {text}",
                     hang="sleep 1000",
                     prepares=True,
@@ -132,29 +128,16 @@ async def open_executor(
                     beside=2,
                 )
             case "process":
-                executor = make_executor(
-                    "process",
-                    workspaces=workspaces,
-                    git=policy,
-                    grace_seconds=0.2,
-                    no_output_seconds=no_output_seconds,
-                    artifacts=keeping,
-                )
-                yield ExecutorSetup(
+                executor = make("process")
+                yield setup_of(
                     executor=executor,
-                    request=request,
-                    archives=archives,
                     say=lambda text: f"echo {text}",
                     hang="sleep 1000",
                 )
             case _:
-                executor = make_executor(
-                    "scripted", workspaces=workspaces, git=policy, no_output_seconds=no_output_seconds
-                )
-                yield ExecutorSetup(
+                executor = make("scripted")
+                yield setup_of(
                     executor=executor,
-                    request=request,
-                    archives=archives,
                     say=lambda text: f"say {text}",
                     hang="hang",
                     has_files=False,
