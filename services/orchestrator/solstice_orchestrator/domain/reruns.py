@@ -10,6 +10,9 @@ from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import JobSpec
 from solstice_orchestrator.domain.needs import DependencyNode
 
+RERUN: Final = "rerun"
+"""The event of a check that a person repeated at the forge."""
+
 
 class RerunRefusal(StrEnum):
     """Why a rerun is refused."""

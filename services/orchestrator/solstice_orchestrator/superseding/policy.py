@@ -7,11 +7,10 @@ from typing import Final
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
+from solstice_orchestrator.domain.reruns import RERUN
 from solstice_orchestrator.domain.seniority import Seniority
 
 BRANCHES: Final = "refs/heads/"
-RERUN: Final = "rerun"
-"""The event of a check that a person repeated at the forge."""
 USUAL_DEFAULT_BRANCHES: Final = frozenset({"main", "master", "trunk"})
 """Names taken for the default branch when the request does not name it."""
 

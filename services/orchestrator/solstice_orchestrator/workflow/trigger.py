@@ -5,10 +5,11 @@ from enum import StrEnum
 from typing import Final
 
 from solstice_common.messages import JobRequestV1, Source
+from solstice_orchestrator.domain.reruns import RERUN
 
 BRANCHES: Final = "refs/heads/"
 TAGS: Final = "refs/tags/"
-MERGE_QUEUES: Final = "refs/heads/gh-readonly-queue/"
+MERGE_QUEUES: Final = f"{BRANCHES}gh-readonly-queue/"
 """Where GitHub's merge queue puts what it wants tested: gh-readonly-queue/BASE/..."""
 
 
@@ -45,7 +46,7 @@ class Trigger:
     repository: str = ""
     """What the forge calls it: `owner/name`."""
     is_requested: bool = False
-    """Whether a person or a program asked for this very run, also again."""
+    """Whether a person or a program asked for this run by hand, or for a check again."""
 
     def described(self) -> str:
         """Return words for people: `push of the branch main`."""
@@ -67,7 +68,7 @@ _BY_KIND: Final = {
     "dispatch": TriggerEvent.MANUAL,
 }
 """Events by the `event` of a request; of others, its ref decides."""
-_REQUESTED: Final = frozenset({"dispatch", "rerun"})
+_REQUESTED: Final = frozenset({"dispatch", RERUN})
 
 
 def trigger_of(request: JobRequestV1) -> Trigger:
