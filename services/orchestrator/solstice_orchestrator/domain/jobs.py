@@ -207,6 +207,20 @@ class ArtifactSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSpec:
+    """Files that later jobs find again, as the workflow file describes them."""
+
+    name: str
+    """Unique in its job."""
+    paths: tuple[str, ...]
+    """Directories or files in the workspace, or in the job's home directory where they begin with `~/`."""
+    key: str
+    """Names what is stored, with places for checksums of files (`cache_key`)."""
+    fallbacks: tuple[str, ...] = ()
+    """Beginnings of other keys that will do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """One job of a workflow, as planned: all that an executor needs besides the request."""
 
@@ -234,6 +248,8 @@ class JobSpec:
     container: ContainerSpec = ANY_CONTAINER
     artifacts: tuple[ArtifactSpec, ...] = ()
     """Kept after its last step."""
+    caches: tuple[CacheSpec, ...] = ()
+    """Restored before its first step, and saved when it succeeded."""
     unmet: str = ""
     """The condition that leaves it out of this run; empty: it is part of it."""
 

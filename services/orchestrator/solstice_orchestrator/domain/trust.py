@@ -1,12 +1,38 @@
-"""Whether a request's code is trusted: its author may push to the repository. Pure."""
+"""Whether a request's code is trusted, and which caches it may share. Pure.
+
+It is trusted when its author may push to the repository.
+"""
 
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Final
 
 from solstice_common.messages import JobRequestV1, Source
 
 V1_TRUST: Final = frozenset({Source.MANUAL})
 """Sources whose requests are trusted when they do not say; the default."""
+
+BRANCHES: Final = "refs/heads/"
+USUAL_DEFAULT_BRANCHES: Final = frozenset({"main", "master", "trunk"})
+"""Names taken for the default branch when the request does not name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheScope:
+    """The runs of a repository that share what they save."""
+
+    is_trusted: bool
+    """Whether trusted runs write it."""
+    name: str
+    """The default branch has the empty name."""
+
+    @property
+    def shown(self) -> str:
+        """Return it for people: `branch fix`, `change 7`, `change 7, untrusted`."""
+        return (self.name or "default branch") + ("" if self.is_trusted else ", untrusted")
+
+
+DEFAULT_BRANCH: Final = CacheScope(is_trusted=True, name="")
 
 
 def parse_sources(text: str) -> frozenset[Source]:
@@ -59,3 +85,42 @@ def realm(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> st
     if is_trusted(request, v1_trust):
         return ""
     return request.head_repo_url or f"#{request.change_number or request.request_id}"
+
+
+def cache_scopes(request: JobRequestV1, v1_trust: AbstractSet[Source] = V1_TRUST) -> tuple[CacheScope, ...]:
+    """Return the scopes whose caches a run may read; it writes the first alone.
+
+    No trusted run reads a scope that an untrusted one writes: the two have no scope in common but the default
+    branch's, which is not an untrusted run's first.
+    """
+    if not is_trusted(request, v1_trust):
+        own = (
+            f"request {request.request_id}"
+            if request.change_number is None
+            else f"change {request.change_number}"
+        )
+        return (CacheScope(is_trusted=False, name=own), DEFAULT_BRANCH)
+    if on_default_branch(request):
+        return (DEFAULT_BRANCH,)
+    return (CacheScope(is_trusted=True, name=_name_of_scope(request)), DEFAULT_BRANCH)
+
+
+def _name_of_scope(request: JobRequestV1) -> str:
+    if request.change_number is not None:
+        return f"change {request.change_number}"
+    ref = request.ref or ""
+    if ref.startswith(BRANCHES):
+        return f"branch {ref.removeprefix(BRANCHES)}"
+    return f"ref {ref}" if ref else "no ref"
+
+
+def on_default_branch(request: JobRequestV1) -> bool:
+    """Return whether the request is a push to the default branch, where every commit counts.
+
+    The branch that the request names, else one of `USUAL_DEFAULT_BRANCHES`.
+    """
+    if request.change_number is not None or request.ref is None or not request.ref.startswith(BRANCHES):
+        return False
+    branch = request.ref.removeprefix(BRANCHES)
+    named = request.default_branch
+    return branch == named if named is not None else branch in USUAL_DEFAULT_BRANCHES

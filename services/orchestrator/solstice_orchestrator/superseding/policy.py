@@ -3,16 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.reruns import RERUN
 from solstice_orchestrator.domain.seniority import Seniority
-
-BRANCHES: Final = "refs/heads/"
-USUAL_DEFAULT_BRANCHES: Final = frozenset({"main", "master", "trunk"})
-"""Names taken for the default branch when the request does not name it."""
+from solstice_orchestrator.domain.trust import BRANCHES
 
 
 class SupersedeRule(StrEnum):
@@ -69,18 +65,6 @@ def supersede_key(request: JobRequestV1) -> str | None:
         return None
     what = (request.event, request.workflow_path, request.workflow_job_id)
     return "\n".join((request.source, request.repo_url, target, *(part or "" for part in what)))
-
-
-def on_default_branch(request: JobRequestV1) -> bool:
-    """Return whether the request is a push to the default branch, where every commit counts.
-
-    The branch that the request names, else one of `USUAL_DEFAULT_BRANCHES`.
-    """
-    if request.change_number is not None or request.ref is None or not request.ref.startswith(BRANCHES):
-        return False
-    branch = request.ref.removeprefix(BRANCHES)
-    named = request.default_branch
-    return branch == named if named is not None else branch in USUAL_DEFAULT_BRANCHES
 
 
 def superseded(runs: Sequence[UnfinishedRun], newest: NewestPush, rule: SupersedeRule) -> Mapping[str, str]:

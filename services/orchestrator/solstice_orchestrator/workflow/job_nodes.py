@@ -7,16 +7,18 @@ from typing import Final
 
 from solstice_orchestrator.domain.jobs import (
     ArtifactSpec,
+    CacheSpec,
     Concurrency,
     GroupMode,
     JobSpec,
     StepSpec,
 )
-from solstice_orchestrator.workflow.artifact_node import read_artifacts
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
 from solstice_orchestrator.workflow.condition_node import NO_CONDITION, JobIf, read_if
 from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
 from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
+from solstice_orchestrator.workflow.job_files.artifact_node import read_artifacts
+from solstice_orchestrator.workflow.job_files.cache_node import read_caches, with_caches
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.matrix import (
     NO_MATRIX,
@@ -70,6 +72,7 @@ class JobDefaults:
     checkout: CheckoutProperties = NO_PROPERTIES
     container: ContainerProperties = field(default_factory=ContainerProperties)
     services: Sequence[ServiceNode] = ()
+    caches: tuple[CacheSpec, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -97,6 +100,7 @@ class JobDraft:
     container: ContainerProperties = field(default_factory=ContainerProperties)
     services: Sequence[ServiceNode] = ()
     artifacts: tuple[ArtifactSpec, ...] = ()
+    caches: tuple[CacheSpec, ...] = ()
 
     @property
     def name(self) -> str:
@@ -125,6 +129,7 @@ class JobDraft:
                 self.container.spec(defaults.container), self.services, defaults.services
             ),
             artifacts=self.artifacts,
+            caches=with_caches(self.caches, defaults.caches, self.position),
         )
 
 
@@ -136,7 +141,7 @@ def read_defaults(node: KdlNode) -> JobDefaults:
     env: Mapping[str, str] = MappingProxyType({})
     checkout = NO_PROPERTIES
     once = ("env", "checkout", "image")
-    for child in children(node, (*once, "service"), "in 'defaults'", once=once):
+    for child in children(node, (*once, "service", "cache"), "in 'defaults'", once=once):
         if child.name == "env":
             env = read_env(child, NO_MATRIX.fill)
         elif child.name == "checkout":
@@ -146,6 +151,7 @@ def read_defaults(node: KdlNode) -> JobDefaults:
         checkout=checkout,
         container=container,
         services=read_services(node, NO_MATRIX.fill),
+        caches=read_caches(node, NO_MATRIX.fill),
         env=env,
     )
 
@@ -204,6 +210,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
             "image",
             "service",
             "artifact",
+            "cache",
         ),
         "in a job",
         once=once,
@@ -240,6 +247,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         container=container,
         services=read_services(node, combination.fill),
         artifacts=read_artifacts(node, combination.fill),
+        caches=read_caches(node, combination.fill),
     )
 
 

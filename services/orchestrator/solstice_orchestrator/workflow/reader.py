@@ -176,6 +176,9 @@ def _characters(spec: JobSpec) -> int:
     for service in spec.container.services:
         texts += [service.name, service.ready or "", *service.env, *service.env.values()]
     texts += [part for artifact in spec.artifacts for part in (artifact.name, artifact.path)]
+    texts += [
+        part for cache in spec.caches for part in (cache.name, cache.key, *cache.paths, *cache.fallbacks)
+    ]
     return sum(map(len, texts))
 
 

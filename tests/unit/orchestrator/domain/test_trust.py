@@ -3,11 +3,24 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from solstice_common.messages import Source
-from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for, parse_sources, realm
+from solstice_orchestrator.domain.trust import (
+    DEFAULT_BRANCH,
+    V1_TRUST,
+    CacheScope,
+    awaits_approval,
+    cache_scopes,
+    is_trusted,
+    is_vouched_for,
+    parse_sources,
+    realm,
+)
 from tests.builders import job_request
 
+REQUEST_ID = "0b2a4c1e-9f4e-4f0b-8a54-6f2f3d1f7a10"
 FORK = "https://forge.example/ada-brook/harbour.git"
 
 
@@ -57,3 +70,63 @@ def test_an_approval_ends_the_wait_and_not_the_need(
 ) -> None:
     request = job_request(trusted=False, change_number=7, head_repo_url=FORK, **fields)
     assert (awaits_approval(request), is_vouched_for(request)) == (awaits, vouched)
+
+
+REQUESTS = st.fixed_dictionaries(
+    {
+        "source": st.sampled_from(list(Source)),
+        "trusted": st.sampled_from([True, False, None]),
+        "ref": st.sampled_from([None, *(f"refs/heads/{name}" for name in ("main", "fix", "change 7"))])
+        | st.sampled_from(["refs/tags/v1", "refs/pull/7/head", "refs/heads/"]),
+        "default_branch": st.sampled_from([None, "main", "fix"]),
+        "change_number": st.sampled_from([None, 1, 7]),
+        "head_repo_url": st.sampled_from([None, FORK]),
+        "needs_approval": st.sampled_from([None, True]),
+        "approves": st.sampled_from([None, True]),
+    }
+)
+
+
+@given(st.lists(REQUESTS, min_size=2, max_size=12), st.sampled_from([V1_TRUST, frozenset(Source)]))
+def test_caches_that_an_untrusted_run_wrote_reach_no_trusted_one(
+    runs: list[dict[str, Any]], v1_trust: frozenset[Source]
+) -> None:
+    """The model: a shelf of scopes, on which each run finds who wrote before it."""
+    shelf: dict[CacheScope, list[bool]] = {}
+    for fields in runs:
+        request = job_request(**fields)
+        trusted = is_trusted(request, v1_trust)
+        own, *others = cache_scopes(request, v1_trust)
+        for scope in (own, *others):
+            if trusted:
+                assert False not in shelf.get(scope, [])
+            elif scope is not own:
+                assert True in shelf.get(scope, [True])
+        assert others in ([], [DEFAULT_BRANCH])
+        shelf.setdefault(own, []).append(trusted)
+
+
+@pytest.mark.parametrize(
+    ("fields", "scopes"),
+    [
+        ({"ref": "refs/heads/main", "default_branch": "main"}, ["default branch"]),
+        ({"ref": "refs/heads/main"}, ["default branch"]),
+        ({"ref": "refs/heads/fix", "default_branch": "main"}, ["branch fix", "default branch"]),
+        ({"ref": "refs/tags/v1"}, ["ref refs/tags/v1", "default branch"]),
+        ({}, ["no ref", "default branch"]),
+        ({"change_number": 7, "ref": "refs/heads/main"}, ["change 7", "default branch"]),
+        (
+            {"change_number": 7, "ref": "refs/heads/main", "trusted": False},
+            ["change 7, untrusted", "default branch"],
+        ),
+        (
+            {"ref": "refs/heads/main", "trusted": False, "request_id": REQUEST_ID},
+            [f"request {REQUEST_ID}, untrusted", "default branch"],
+        ),
+    ],
+)
+def test_a_run_shares_caches_with_its_branch_or_change_and_reads_the_default_branch(
+    fields: dict[str, Any], scopes: list[str]
+) -> None:
+    found = cache_scopes(job_request(**{"trusted": True, "ref": None, "source": "github", **fields}))
+    assert [each.shown for each in found] == scopes

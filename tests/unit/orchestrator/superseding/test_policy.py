@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.seniority import Seniority
+from solstice_orchestrator.domain.trust import on_default_branch
 from solstice_orchestrator.superseding.policy import (
     NewestPush,
     SupersedeRule,
     UnfinishedRun,
-    on_default_branch,
     supersede_key,
     superseded,
 )

@@ -13,7 +13,7 @@ from solstice_common.messages.states import JobState
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, Reason, RunSpec
 from solstice_orchestrator.domain.seniority import Seniority, seniority
-from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for
+from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for, on_default_branch
 from solstice_orchestrator.store.decisions.steer import end_job, end_run
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.records.changes import RefRun, Run
@@ -25,7 +25,6 @@ from solstice_orchestrator.superseding.policy import (
     SupersedeRule,
     UnfinishedRun,
     may_be_ended,
-    on_default_branch,
     supersede_key,
     superseded,
 )

@@ -27,6 +27,7 @@ from solstice_orchestrator.domain.container_spec import (
 )
 from solstice_orchestrator.domain.jobs import (
     ArtifactSpec,
+    CacheSpec,
     Concurrency,
     GroupMode,
     JobCondition,
@@ -121,6 +122,7 @@ def encode_spec(spec: JobSpec) -> bytes:
             **_container_fields(spec.container),
             **({} if spec.checkout == PLAIN_CHECKOUT else {"checkout": spec.checkout}),
             **({"artifacts": spec.artifacts} if spec.artifacts else {}),
+            **({"caches": spec.caches} if spec.caches else {}),
         }
     )
 
@@ -163,6 +165,16 @@ def _read_spec(text: bytes) -> JobSpec:
         container=_read_container(fields.get("container_with_services") or fields.get("container")),
         checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
         artifacts=tuple(ArtifactSpec(**artifact) for artifact in fields.get("artifacts", ())),
+        caches=tuple(_read_cache(cache) for cache in fields.get("caches", ())),
+    )
+
+
+def _read_cache(fields: Mapping[str, Any]) -> CacheSpec:
+    return CacheSpec(
+        name=fields["name"],
+        paths=tuple(fields["paths"]),
+        key=fields["key"],
+        fallbacks=tuple(fields["fallbacks"]),
     )
 
 

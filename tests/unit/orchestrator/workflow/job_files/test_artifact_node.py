@@ -5,7 +5,7 @@ import pytest
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.domain.jobs import ArtifactSpec
 from solstice_orchestrator.store.records.rows import decode_spec, encode_spec
-from solstice_orchestrator.workflow.artifact_node import MAX_ARTIFACTS
+from solstice_orchestrator.workflow.job_files.artifact_node import MAX_ARTIFACTS
 from solstice_orchestrator.workflow.reader import parse_workflow
 
 
