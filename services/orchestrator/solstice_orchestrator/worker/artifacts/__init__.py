@@ -1,1 +1,1 @@
-"""Keeps the artifacts of jobs: collects their files, and stores the archives by digest."""
+"""Keeps the artifacts of jobs: collects files, stores archives by digest, and places them."""
