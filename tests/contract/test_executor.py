@@ -9,7 +9,7 @@ import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, ServiceSpec
-from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason, StepCondition, StepSpec
 from tests.builders import execution, job
 from tests.executor_setups import KINDS, ExecutorSetup, backend_for, open_executor
 from tests.servers.podman import SERVER
@@ -48,6 +48,26 @@ async def test_a_failed_step_ends_the_job(subject: ExecutorSetup) -> None:
     assert "exit code 7" in outcome.detail
     assert "never" not in output
     assert subject.records == []
+
+
+async def test_steps_run_as_their_conditions_say(subject: ExecutorSetup) -> None:
+    tolerated = StepSpec(name="tolerated", run="exit 3", may_fail=True)
+    left_out = StepSpec(name="left out", run="exit 9", when=StepCondition.NEVER, condition="event == 'tag'")
+    logs = StepSpec(
+        name="logs", run=subject.say("of a failure"), when=StepCondition.FAILED, condition="failed"
+    )
+    outcome, output = await subject.run(
+        *(tolerated, left_out, StepSpec(name="breaks", run="exit 7"), subject.say("never"), logs),
+        StepSpec(name="at last", run="exit 4", when=StepCondition.ALWAYS),
+    )
+    assert (outcome.state, outcome.exit_code, outcome.step) == (JobState.FAILED, 7, "breaks")
+    assert (
+        "$ tolerated\n! the step 'tolerated' ended with exit code 3; the job goes on (continue)\n"
+        "- left out: not run, if=\"event == 'tag'\"\n$ breaks\n$ logs\nof a failure\n$ at last\n" in output
+    )
+    outcome, output = await subject.run(tolerated, logs)
+    assert (outcome.state, outcome.exit_code) == (JobState.SUCCEEDED, 0)
+    assert "(continue)\n- logs: not run" in output
 
 
 async def test_exit_0_ends_the_step_and_not_the_job(subject: ExecutorSetup) -> None:

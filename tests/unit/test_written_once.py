@@ -36,6 +36,10 @@ OTHER_WORDS: Final[Mapping[str, frozenset[str]]] = {
         "solstice_orchestrator/processes/supervisor.py": "timed_out failed",
         "solstice_orchestrator/worker/executors/process.py": "timed_out",
         "solstice_orchestrator/worker/executors/verdict.py": "timed_out failed",
+        # After what a step runs.
+        "solstice_orchestrator/domain/jobs.py": "failed",
+        "solstice_orchestrator/workflow/conditions/condition_node.py": "failed",
+        "solstice_orchestrator/workflow/conditions/expression.py": "failed",
         # Why jobs wait, what becomes of a tick, and which runs a push supersedes.
         "solstice_orchestrator/queue_times/waits.py": "approval backoff",
         "solstice_orchestrator/schedules/ticks.py": "skipped failed",

@@ -19,6 +19,7 @@ from solstice_common.messages.fields import (
     CommitSha,
     Count,
     Identifier,
+    Inputs,
     Label,
     Name,
     RepoUrl,
@@ -107,6 +108,9 @@ class JobRequestV1(WireMessage):
     takes the place of the run that does."""
     not_before: Timestamp | None = None
     """Not to be started before this moment: RFC 3339, UTC. Services that do not know this field start it at once."""
+    inputs: Inputs | None = None
+    """Values of the manual inputs that the workflow names, given by a person or a program. A workflow without them refuses
+    the request."""
     idempotency_key: Name | None = None
     """Two requests with one key are one run."""
     traceparent: Traceparent | None = None

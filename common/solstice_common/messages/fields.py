@@ -98,6 +98,26 @@ Name = Annotated[
 ]
 """A short text without control characters: it stands in logs, on terminals and in HTTP headers."""
 Text = Annotated[str, Field(max_length=4096)]
+MAX_INPUTS: Final = 32
+MAX_INPUT_CHARACTERS: Final = 1024
+MAX_ALL_INPUT_CHARACTERS: Final = 8192
+"""Names and values of all manual inputs together; each job of the run gets them all."""
+
+
+def _inputs(inputs: dict[str, str]) -> dict[str, str]:
+    if sum(len(name) + len(value) for name, value in inputs.items()) > MAX_ALL_INPUT_CHARACTERS:
+        raise ValueError(f"names and values have at most {MAX_ALL_INPUT_CHARACTERS} characters together")
+    return inputs
+
+
+InputName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
+InputValue = Annotated[str, Field(max_length=MAX_INPUT_CHARACTERS, pattern=r"^[^\u0000]*$")]
+Inputs = Annotated[
+    dict[InputName, InputValue],
+    Field(max_length=MAX_INPUTS, json_schema_extra={"additionalProperties": False}),
+    AfterValidator(_inputs),
+]
+"""Values of manual inputs by name."""
 Count = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 Traceparent = Annotated[str, Field(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
 """W3C Trace Context."""

@@ -9,6 +9,7 @@ from solstice_common.messages.fields import (
     MAX_INTEGER,
     CommitSha,
     Identifier,
+    Inputs,
     Label,
     Name,
     RepoUrl,
@@ -68,6 +69,8 @@ class JobInput(_Document):
     """Workflow file inside the repository, instead of `.solstice/workflow.kdl`."""
     workflow_job_id: Name | None = None
     """Only this job of the workflow, and what it needs."""
+    inputs: Inputs | None = None
+    """Values of the manual inputs that the workflow names, by name."""
     priority: Priority | None = None
     """Priority class."""
     not_before: Moment | None = None

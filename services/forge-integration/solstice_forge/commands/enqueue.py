@@ -5,7 +5,7 @@ It can wait for the result.
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,6 +56,8 @@ class EnqueueInput:
     ref: str | None = None
     priority: str | None = None
     idempotency_key: str | None = None
+    inputs: Sequence[str] = ()
+    """Each `name=value`."""
     not_before: str | None = None
     """RFC 3339, with any offset."""
     delay: str | None = None
@@ -89,6 +91,7 @@ def job_request(request_input: EnqueueInput, *, now: datetime, new_id: uuid.UUID
         "workflow_job_id": request_input.workflow_job_id,
         "ref": request_input.ref,
         "priority": request_input.priority,
+        "inputs": _inputs(request_input.inputs),
         "not_before": _not_before(request_input, now),
         "idempotency_key": key,
     }
@@ -161,6 +164,19 @@ def advice(published: Published, request: JobRequestV1, settings: BrokerSettings
             )
         case PublishStatus.CONFIRMED:
             return "confirmed"
+
+
+def _inputs(given: Sequence[str]) -> Mapping[str, str] | None:
+    """Return the inputs by name; None without any."""
+    inputs: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--input {each[:80]!r}: write NAME=VALUE")
+        if name in inputs:
+            raise ConfigurationError(f"--input {name[:80]!r} is given twice")
+        inputs[name] = value
+    return inputs or None
 
 
 def _not_before(request_input: EnqueueInput, now: datetime) -> str | None:

@@ -65,6 +65,12 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         workflow_job_id: Annotated[
             str | None, typer.Option(help="Run only this job of the workflow.")
         ] = None,
+        inputs: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--input", metavar="NAME=VALUE", help="A manual input of the workflow; may be repeated."
+            ),
+        ] = None,
         ref: Annotated[str | None, typer.Option(help="Branch or tag, to show beside the run.")] = None,
         priority: Annotated[Priority | None, typer.Option(help="Priority class.")] = None,
         idempotency_key: Annotated[
@@ -99,6 +105,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
             runs_on=runs_on,
             workflow_path=workflow_path,
             workflow_job_id=workflow_job_id,
+            inputs=inputs or (),
             ref=ref,
             priority=priority.value if priority else None,
             idempotency_key=idempotency_key,

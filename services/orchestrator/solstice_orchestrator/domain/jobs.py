@@ -138,6 +138,24 @@ def may_move(old: JobState, new: JobState) -> bool:
     return new in TRANSITIONS.get(old, _NOWHERE)
 
 
+class StepCondition(StrEnum):
+    """After what a step runs: its `if`, with what is true of the run."""
+
+    SUCCESS = "success"
+    """No step before it has failed."""
+    FAILED = "failed"
+    """A step before it has failed."""
+    ALWAYS = "always"
+    NEVER = "never"
+    """It is left out of this run."""
+
+    def allows(self, *, failed: bool) -> bool:
+        """Return whether the step runs; `failed`: whether a step before it has failed."""
+        return self is StepCondition.ALWAYS or self is (
+            StepCondition.FAILED if failed else StepCondition.SUCCESS
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
     """One command of a job, run in the workspace by rules like `sh -eu`."""
@@ -148,6 +166,16 @@ class StepSpec:
     timeout_seconds: float | None = None
     secrets: tuple[str, ...] = ()
     """Names of secrets in its environment; their values are not known before it runs."""
+    when: StepCondition = StepCondition.SUCCESS
+    condition: str = ""
+    """Its `if` as written, for people."""
+    may_fail: bool = False
+    """Whether the job goes on, and can succeed, when it fails: its `continue`."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it runs after success alone, and ends the job when it fails."""
+        return self.when is StepCondition.SUCCESS and not self.may_fail and not self.condition
 
 
 class JobCondition(StrEnum):

@@ -8,8 +8,9 @@ session of its own:
   end the job with grace. With `setup` in the plan, the first step has so many seconds, and the job's time begins after
   it. When the pipe closes, the orchestrator is gone or wants an end at once: all processes are killed;
 * standard output is the verdict pipe, one JSON object per line: `ready`, a `step` before each step, which then waits
-  for its `go` (all earlier output is in the log by then), and one `end`. No step inherits this pipe. It has no words
-  for an infrastructure failure, so a job that forged it could only say how the job itself ended;
+  for its `go` (all earlier output is in the log by then), `failed` of one that does not end the job, and one `end`. No
+  step inherits this pipe. It has no words for an infrastructure failure, so a job that forged it could only say how the
+  job itself ended;
 * standard error is the log pipe; standard output and error of every step are this one pipe, so their order is true.
 
 The supervisor is the child subreaper (prctl(2)) of the steps: daemons that fork twice and leave their session become
@@ -47,18 +48,13 @@ class ControlClosed(Exception):
     """The orchestrator is gone."""
 
 
-def main(group: list[str]) -> int:
-    """Become the supervisor of a job: see `supervise`."""
-    handle_signals()
-    return supervise(group)
-
-
 def supervise(group: list[str], remove: Callable[[str], object] = lambda _: None) -> int:
     """Run the plan; the verdict says how it ended.
 
     The exit code is 0 only when no process of the job is left. Then `remove` gets the directory that the plan names.
     """
-    _go_first_without_memory()
+    # The kernel is to end processes of the job before others when memory is short: proc_pid_oom_score_adj(5).
+    _write("/proc/self/oom_score_adj", b"500")
     become_subreaper()
     hide_memory()
     join(group)
@@ -88,9 +84,7 @@ def _kill_everything(groups: list[int]) -> bool:
     if _is_childless():
         return True
     if not any(process_ids()):
-        for group in groups:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
+        _signal_groups(groups, signal.SIGKILL)
     kill_descendants(os.getpid())
     return _is_childless()
 
@@ -162,16 +156,27 @@ class _Job:
 
     def __init__(self, plan: dict[str, Any], control: _Control, signals: _Signals, groups: list[int]) -> None:
         self._plan, self._control, self._signals, self._groups = plan, control, signals, groups
+        self._begun = 0
         self._deadline = time.monotonic() + float(plan["timeout"]) + float(plan.get("setup", 0))
 
     def run(self) -> dict[str, Any]:
+        failure: dict[str, Any] = {}
         for number, step in enumerate(self._plan["steps"]):
+            if step.get("when", "success") not in {"always", "failed" if failure else "success"}:
+                continue
             end = self._allowed(number) or self._step(step)
-            if end is not None:
-                return {"step": number, **end}
             if number == 0 and self._plan.get("setup"):
                 self._deadline = time.monotonic() + float(self._plan["timeout"])
-        return {"how": "completed"}
+            if end is None:
+                continue
+            end["step"] = number
+            if step.get("ends") or end.get("scope") != "step":
+                return end
+            if step.get("may_fail"):
+                _say(event="failed", **end)
+            else:
+                failure = failure or end
+        return failure or {"how": "completed"}
 
     def _allowed(self, number: int) -> dict[str, Any] | None:
         """Announce the step and wait for its `go`; return None when it may begin.
@@ -179,13 +184,12 @@ class _Job:
         Otherwise return how the job ends before it.
         """
         _say(event="step", number=number)
-        while self._control.steps_allowed <= number:
-            if self._control.stop_requested:
+        self._begun += 1
+        while self._control.steps_allowed < self._begun:
+            is_stopped = self._control.stop_requested
+            if is_stopped or time.monotonic() >= self._deadline:
                 self._end(None)
-                return {"how": "stopped"}
-            if time.monotonic() >= self._deadline:
-                self._end(None)
-                return {"how": "timed_out", "scope": "job"}
+                return {"how": "stopped"} if is_stopped else {"how": "timed_out", "scope": "job"}
             self._wait(self._deadline)
         _lead_session()
         return None
@@ -202,7 +206,7 @@ class _Job:
                 child = self._started(step)
             except (OSError, ValueError) as error:
                 if not isinstance(error, BlockingIOError) or time.monotonic() >= until:
-                    return {"how": "unstartable", "detail": str(error)}
+                    return {"how": "unstartable", "scope": "step", "detail": str(error)}
                 if self._control.stop_requested:
                     self._end(None)
                     return {"how": "stopped"}
@@ -211,7 +215,9 @@ class _Job:
         while True:
             status = self._reap(child)
             if status is not None:
-                return None if status == 0 else {"how": "failed", "status": status}
+                # Where it is isolated, a signal ended the process that waits for it: nothing can follow.
+                scope = "job" if status < 0 and self._plan.get("isolated") else "step"
+                return None if status == 0 else {"how": "failed", "status": status, "scope": scope}
             if self._control.stop_requested:
                 self._end(child)
                 return {"how": "stopped"}
@@ -257,20 +263,20 @@ class _Job:
         `child` is the step's shell.
         """
         grace = time.monotonic() + float(self._plan["grace"])
-        _signal_group(child, signal.SIGTERM)
+        groups = [child.pid] if child else []
+        _signal_groups(groups, signal.SIGTERM)
         signal_all(descendants(os.getpid()), signal.SIGTERM)
         while time.monotonic() < grace:
             if self._reap(child) is not None and not descendants(os.getpid()):
                 return
             self._wait(min(grace, time.monotonic() + 0.1))
-        _signal_group(child, signal.SIGKILL)
+        _signal_groups(groups, signal.SIGKILL)
 
 
-def _signal_group(child: "subprocess.Popen[bytes] | None", number: int) -> None:
-    """Signal the shell of a step and its process group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if child:
-            os.killpg(child.pid, number)
+def _signal_groups(groups: list[int], number: int) -> None:
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
 
 
 def reap() -> Iterator[tuple[int, int]]:
@@ -331,12 +337,10 @@ def kill_descendants(ancestor: int) -> None:
         signal_all(below, signal.SIGSTOP)
         signal_all(below, signal.SIGKILL)
         if ancestor == os.getpid():
-            for _ in reap():
-                pass
+            list(reap())
         time.sleep(0.002)
     if ancestor == os.getpid():
-        for _ in reap():
-            pass
+        list(reap())
 
 
 def handle_signals() -> None:
@@ -347,11 +351,6 @@ def handle_signals() -> None:
     # Handlers, not SIG_IGN: steps would inherit ignored signals, but they do not inherit handlers.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
-
-
-def _go_first_without_memory() -> None:
-    """Let the kernel end processes of the job before others when memory is short: proc_pid_oom_score_adj(5)."""
-    _write("/proc/self/oom_score_adj", b"500")
 
 
 def _write(path: str, content: bytes) -> None:
@@ -397,4 +396,5 @@ def _say(**words: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    handle_signals()
+    sys.exit(supervise(sys.argv[1:]))

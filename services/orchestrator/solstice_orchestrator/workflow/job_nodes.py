@@ -1,7 +1,7 @@
 """Read the nodes `job` and `defaults` into drafts with positions. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -14,7 +14,15 @@ from solstice_orchestrator.domain.jobs import (
     StepSpec,
 )
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
-from solstice_orchestrator.workflow.condition_node import NO_CONDITION, JobIf, read_if
+from solstice_orchestrator.workflow.conditions.condition_node import (
+    AFTER_SUCCESS,
+    NO_CONDITION,
+    JobIf,
+    StepIf,
+    read_if,
+    read_step_if,
+)
+from solstice_orchestrator.workflow.conditions.expression import PLAIN, Vocabulary
 from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
 from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
 from solstice_orchestrator.workflow.job_files.artifact_node import read_artifacts
@@ -39,6 +47,7 @@ from solstice_orchestrator.workflow.shape import (
     one_of,
     properties,
     text,
+    truth,
     whole_number,
 )
 from solstice_orchestrator.workflow.step_command import DIRECTORY, SHELL, step_command
@@ -156,15 +165,18 @@ def read_defaults(node: KdlNode) -> JobDefaults:
     )
 
 
-def read_jobs(node: KdlNode) -> Sequence[JobDraft]:
-    """Read a `job` node: one draft, or several.
+def read_jobs(node: KdlNode, vocabulary: Vocabulary = PLAIN) -> Sequence[JobDraft]:
+    """Read a `job` node: one draft, or several. `vocabulary`: what each `if` may name.
 
     There is one for every combination of its matrix and each of its parallel jobs.
     """
     matrix = next((child for child in node.children if child.name == "matrix"), None)
     parallel = next((item.value for item in node.properties if item.name == PARALLEL), None)
     each = combinations(matrix) if matrix else [NO_MATRIX]
-    return [_job(node, combination) for combination in (in_parts(parallel, each) if parallel else each)]
+    return [
+        _job(node, combination, vocabulary)
+        for combination in (in_parts(parallel, each) if parallel else each)
+    ]
 
 
 def read_concurrency(node: KdlNode, combination: MatrixCombination = NO_MATRIX) -> Concurrency:
@@ -181,7 +193,7 @@ def read_concurrency(node: KdlNode, combination: MatrixCombination = NO_MATRIX) 
     return Concurrency(group=group, mode=GroupMode(mode))
 
 
-def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
+def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) -> JobDraft:
     expect_arguments(node, 1, 'a job has one name: job "test" { ... }')
     written = identifier(node.arguments[0], "the name of a job", MAX_NAME)
     if len(combination.name(written)) > MAX_NAME:
@@ -193,6 +205,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
     env: Mapping[str, str] = MappingProxyType({})
     needs: list[tuple[str, SourcePosition]] = []
     steps: list[StepSpec] = []
+    step_ifs: list[StepIf] = []
     concurrency: Concurrency | None = None
     secrets: list[str] = []
     checkout: CheckoutProperties | None = None
@@ -228,6 +241,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
                 concurrency = read_concurrency(child, combination)
             case "step":
                 steps.append(_step(child, len(steps) + 1, combination, values))
+                step_ifs.append(_step_if(child, combination, vocabulary))
             case _:
                 pass
     if not steps:
@@ -237,7 +251,7 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         position=node.arguments[0].position,
         combination=combination,
         limits=_properties(values, combination),
-        condition=read_if(values["if"], combination) if "if" in values else NO_CONDITION,
+        condition=_job_if(values.get("if"), step_ifs, combination, vocabulary),
         env=env,
         needs=tuple(needs),
         concurrency=concurrency,
@@ -249,6 +263,22 @@ def _job(node: KdlNode, combination: MatrixCombination) -> JobDraft:
         artifacts=read_artifacts(node, combination.fill),
         caches=read_caches(node, combination.fill),
     )
+
+
+def _job_if(
+    value: KdlValue | None,
+    of_steps: Sequence[StepIf],
+    combination: MatrixCombination,
+    vocabulary: Vocabulary,
+) -> JobIf:
+    condition = read_if(value, combination, vocabulary) if value else NO_CONDITION
+    is_plain = all(each is AFTER_SUCCESS for each in of_steps)
+    return condition if is_plain else replace(condition, steps=tuple(of_steps))
+
+
+def _step_if(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) -> StepIf:
+    value = next((item.value for item in node.properties if item.name == "if"), None)
+    return read_step_if(value, combination, vocabulary) if value else AFTER_SUCCESS
 
 
 def _properties(values: Mapping[str, KdlValue], combination: MatrixCombination) -> JobProperties:
@@ -266,7 +296,7 @@ def _step(
 ) -> StepSpec:
     if number > MAX_STEPS:
         raise node.position.problem(f"a job may have {MAX_STEPS} steps, no more")
-    values = properties(node, ("run", "timeout", DIRECTORY, SHELL))
+    values = properties(node, ("run", "timeout", "if", "continue", DIRECTORY, SHELL))
     if len(node.arguments) > 1:
         raise node.arguments[1].position.problem('a step has one name, and run="..." is what it does')
     if "run" not in values:
@@ -284,7 +314,14 @@ def _step(
             secrets.extend(_secrets(child, secrets))
     timeout = duration(values["timeout"]) if "timeout" in values else None
     run = step_command(values["run"], {**of_job, **values}, combination.fill)
-    return StepSpec(name=name, run=run, env=env, timeout_seconds=timeout, secrets=tuple(secrets))
+    return StepSpec(
+        name=name,
+        run=run,
+        env=env,
+        timeout_seconds=timeout,
+        secrets=tuple(secrets),
+        may_fail="continue" in values and truth(values["continue"], "continue is #true or #false"),
+    )
 
 
 def _needs(node: KdlNode, known: Collection[str]) -> Iterator[tuple[str, SourcePosition]]:

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
 from solstice_common.messages import JobRequestV1, Priority, Source
 from solstice_orchestrator.domain.jobs import JobSpec, Reason, RunSpec, StepSpec
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted, is_vouched_for
-from solstice_orchestrator.workflow.condition_node import NO_CONDITION
+from solstice_orchestrator.workflow.conditions.condition_node import NO_CONDITION
+from solstice_orchestrator.workflow.conditions.facts import RunFacts
+from solstice_orchestrator.workflow.conditions.inputs import InvalidInputs, given_values
+from solstice_orchestrator.workflow.conditions.trigger import TriggerEvent, trigger_of
 from solstice_orchestrator.workflow.reader import Workflow, parse_workflow
-from solstice_orchestrator.workflow.trigger import trigger_of
 
 WORKFLOW_PATH: Final = ".solstice/workflow.kdl"
 SCRIPT_PATH: Final = ".solstice/job.sh"
@@ -89,41 +92,85 @@ def plan_jobs(
     request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules
 ) -> PlannedJobs | PlanRefused:
     """Plan the jobs that the commit's files and the request ask for."""
+    workflow = _workflow_of(request, files, rules)
+    if isinstance(workflow, PlanRefused):
+        return workflow
+    return _untrusted_label(request, workflow, rules) or _jobs_of(request, workflow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundWorkflow:
+    """The workflow of a commit, and the path of its file."""
+
+    path: str
+    workflow: Workflow
+
+
+def _workflow_of(
+    request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules
+) -> _FoundWorkflow | PlanRefused:
     path = next((path for path in workflow_paths(request) if path in files), None)
     if path is None:
         return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=_missing(request))
     runs_on = request.runs_on or rules.default_runs_on
-    if path == SCRIPT_PATH and request.workflow_job_id not in {None, SCRIPT_JOB}:
-        return PlanRefused(
-            reason=Reason.INVALID_WORKFLOW,
-            detail=f"the request asks for the job {request.workflow_job_id!r}, but this commit has only {path}, "
-            f"which is the job {SCRIPT_JOB!r}",
-        )
+    if path == SCRIPT_PATH:
+        if request.workflow_job_id not in {None, SCRIPT_JOB}:
+            return PlanRefused(
+                reason=Reason.INVALID_WORKFLOW,
+                detail=f"the request asks for the job {request.workflow_job_id!r}, but this commit has only {path}, "
+                f"which is the job {SCRIPT_JOB!r}",
+            )
+        script = Workflow(jobs=(script_job(runs_on),), run=RunSpec(), conditions={SCRIPT_JOB: NO_CONDITION})
+        return _FoundWorkflow(path=path, workflow=script)
     try:
-        workflow = (
-            Workflow(jobs=(script_job(runs_on),), run=RunSpec(), conditions={SCRIPT_JOB: NO_CONDITION})
-            if path == SCRIPT_PATH
-            else parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
-        )
+        workflow = parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
     except InvalidWorkflow as error:
         return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
-    if not is_trusted(request, rules.v1_trust):
-        open_label = next((job.runs_on for job in workflow.jobs if not rules.isolates(job.runs_on)), None)
-        if open_label is not None:
-            return PlanRefused(
-                reason=Reason.NOT_TRUSTED,
-                detail=f"the author of this code may not push to the repository, and jobs of the label {open_label} are not "
-                "isolated (EXECUTOR_MAP)",
-            )
-    trigger = trigger_of(request)
+    return _FoundWorkflow(path=path, workflow=workflow)
+
+
+def _untrusted_label(
+    request: JobRequestV1, found: _FoundWorkflow, rules: PlanningRules
+) -> PlanRefused | None:
+    """Return the refusal of untrusted code on a label that is not isolated.
+
+    None: it may run.
+    """
+    if is_trusted(request, rules.v1_trust):
+        return None
+    label = next((job.runs_on for job in found.workflow.jobs if not rules.isolates(job.runs_on)), None)
+    if label is None:
+        return None
+    return PlanRefused(
+        reason=Reason.NOT_TRUSTED,
+        detail=f"the author of this code may not push to the repository, and jobs of the label {label} are not "
+        "isolated (EXECUTOR_MAP)",
+    )
+
+
+def _jobs_of(request: JobRequestV1, found: _FoundWorkflow) -> PlannedJobs | PlanRefused:
+    """Apply the request to the workflow: its inputs, `on`, each `if`, and its priority."""
+    workflow, trigger = found.workflow, trigger_of(request)
+    try:
+        inputs = given_values(
+            workflow.inputs, request.inputs or {}, by_hand=trigger.event is TriggerEvent.MANUAL
+        )
+    except InvalidInputs as error:
+        return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=f"{found.path}: {error}")
+    facts = RunFacts(trigger=trigger, inputs=inputs)
     if not workflow.events.covers(trigger):
         return PlanRefused(
-            reason=Reason.EVENT_NOT_BUILT, detail=f"{path}: 'on' does not name {trigger.described()}"
+            reason=Reason.EVENT_NOT_BUILT, detail=f"{found.path}: 'on' does not name {trigger.described()}"
         )
     priority = request.priority or Priority.DEFAULT
+    variables = {spec.variable: inputs[name] for name, spec in workflow.inputs.items()}
     return PlannedJobs(
         jobs=tuple(
-            replace(job, priority=priority, unmet=workflow.conditions[job.name].unmet(trigger))
+            replace(
+                workflow.conditions[job.name].applied(job, facts),
+                priority=priority,
+                env=MappingProxyType({**job.env, **variables}) if variables else job.env,
+            )
             for job in workflow.jobs
         ),
         run=workflow.run,

@@ -5,11 +5,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.domain.jobs import JobSpec, RunSpec
-from solstice_orchestrator.workflow.condition_node import EACH_EVENT, BuiltEvents, JobIf, read_on
+from solstice_orchestrator.workflow.conditions.condition_node import EACH_EVENT, BuiltEvents, JobIf, read_on
+from solstice_orchestrator.workflow.conditions.expression import Vocabulary
+from solstice_orchestrator.workflow.conditions.inputs import NO_INPUTS, InputSpec, read_input
 from solstice_orchestrator.workflow.job_nodes import (
     JobDefaults,
     JobDraft,
@@ -49,6 +52,7 @@ class Workflow:
     conditions: Mapping[str, JobIf]
     """The `if` of each job by its name."""
     events: BuiltEvents = EACH_EVENT
+    inputs: Mapping[str, InputSpec] = field(default_factory=lambda: NO_INPUTS)
 
 
 def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> Workflow:
@@ -59,7 +63,9 @@ def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = N
     problem.
     """
     draft = _Draft()
-    for node in read(_decoded(content)):
+    nodes = read(_decoded(content))
+    # The names of inputs stand in each `if`, so they are read first.
+    for node in sorted(nodes, key=lambda node: node.name != "input"):
         draft.take(node)
     if not draft.jobs:
         raise _START.problem('a workflow needs at least one job: job "test" { step run="..." }')
@@ -70,6 +76,7 @@ def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = N
         run=draft.run,
         conditions={job.name: job.condition for jobs in draft.jobs.values() for job in jobs},
         events=draft.events,
+        inputs=MappingProxyType(draft.inputs),
     )
 
 
@@ -98,6 +105,7 @@ class _Draft:
     defaults: JobDefaults = field(default_factory=JobDefaults)
     run: RunSpec = field(default_factory=RunSpec)
     events: BuiltEvents = EACH_EVENT
+    inputs: dict[str, InputSpec] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _names: set[str] = field(default_factory=set)
 
@@ -108,10 +116,16 @@ class _Draft:
 
     def take(self, node: KdlNode) -> None:
         expect_node(
-            node, ("job", "defaults", "on", "timeout", "concurrency", "supersede"), "at the top of a workflow"
+            node,
+            ("job", "defaults", "on", "timeout", "concurrency", "supersede", "input"),
+            "at the top of a workflow",
         )
         if node.name == "job":
             self._take_jobs(node)
+            return
+        if node.name == "input":
+            spec = read_input(node, self.inputs)
+            self.inputs[spec.name] = spec
             return
         if node.name in self._seen:
             raise node.position.problem(f"{node.name!r} stands here a second time; once is enough")
@@ -134,7 +148,7 @@ class _Draft:
                 self.run = replace(self.run, supersede=truth(node.arguments[0], rule))
 
     def _take_jobs(self, node: KdlNode) -> None:
-        jobs = read_jobs(node)
+        jobs = read_jobs(node, Vocabulary(inputs=self.inputs))
         first = jobs[0]
         for name in dict.fromkeys([first.written, *(job.name for job in jobs)]):
             if name in self._names:

@@ -33,6 +33,7 @@ from solstice_orchestrator.domain.jobs import (
     JobCondition,
     JobSpec,
     Reason,
+    StepCondition,
     StepSpec,
 )
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
@@ -42,6 +43,17 @@ from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, L
 
 NEEDS_SERVICES: Final = "a job with services, which needs a newer orchestrator here: update this one"
 """No name of an image, so orchestrators of older versions refuse it and show this sentence."""
+
+
+_NEWER_STEPS: Final[Sequence[Mapping[str, Any]]] = [
+    {
+        "name": "update this orchestrator",
+        "run": "echo 'a job whose steps have conditions, which needs a newer orchestrator here' >&2; exit 1",
+        "env": {},
+        "timeout_seconds": None,
+    }
+]
+"""What orchestrators of older versions run in place of steps whose conditions they do not know."""
 
 
 class DatabaseRow(Protocol):
@@ -101,14 +113,16 @@ def encode_spec(spec: JobSpec) -> bytes:
             "env": dict(step.env),
             "timeout_seconds": step.timeout_seconds,
             **({"secrets": step.secrets} if step.secrets else {}),
+            **({} if step.is_plain else {"if": [step.when, step.condition, step.may_fail]}),
         }
         for step in spec.steps
     ]
+    is_plain = all(step.is_plain for step in spec.steps)
     return orjson.dumps(
         {
             "name": spec.name,
             "runs_on": spec.runs_on,
-            "steps": steps,
+            **({"steps": steps} if is_plain else {"steps": _NEWER_STEPS, "steps_with_conditions": steps}),
             "needs": spec.needs,
             "env": dict(spec.env),
             "timeout_seconds": spec.timeout_seconds,
@@ -145,8 +159,9 @@ def _read_spec(text: bytes) -> JobSpec:
             env=MappingProxyType(step["env"]),
             timeout_seconds=step["timeout_seconds"],
             secrets=tuple(step.get("secrets", ())),
+            **_condition_of(step),
         )
-        for step in fields["steps"]
+        for step in fields.get("steps_with_conditions", fields["steps"])
     )
     return JobSpec(
         name=fields["name"],
@@ -238,6 +253,13 @@ def _read_container(fields: Mapping[str, Any] | None) -> ContainerSpec:
             for service in fields.get("services", ())
         ),
     )
+
+
+def _condition_of(step: Mapping[str, Any]) -> dict[str, Any]:
+    if "if" not in step:
+        return {}
+    when, condition, may_fail = step["if"]
+    return {"when": StepCondition(when), "condition": condition, "may_fail": may_fail}
 
 
 def _pull(word: str | None) -> PullPolicy | None:

@@ -52,6 +52,10 @@ class Launch:
     def with_added_steps(self, spec: JobSpec) -> JobSpec:
         return replace(spec, steps=(*spec.steps, *self.added_steps)) if self.added_steps else spec
 
+    def numbered(self, spec: JobSpec) -> JobSpec:
+        """Return the job with its steps at the numbers that the supervisor gives them."""
+        return replace(spec, steps=(StepSpec(name="setup", run=""), *spec.steps)) if self.setup else spec
+
     def handed(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return variables of steps under the names by which the commands get them."""
         return {f"{self.prefix}{name}": value for name, value in variables.items()}

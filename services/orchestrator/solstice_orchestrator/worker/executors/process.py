@@ -15,7 +15,7 @@ import structlog
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.domain.log_marks import END_OF_SERVICE, LogMark
+from solstice_orchestrator.domain.log_marks import END_OF_SERVICE, LogMark, StepMarks
 from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
 from solstice_orchestrator.log_events import LogEvent
@@ -142,11 +142,19 @@ class ProcessExecutor:
             "grace": self.grace_seconds,
             "timeout": spec.timeout_seconds,
             "setup": launch.setup_seconds,
+            "isolated": launch.isolates,
             # Artifacts are taken from the workspace after the supervisor's end.
             "remove": "" if spec.artifacts else str(launch.removes or ""),
             "steps": [
                 *(
-                    [{"argv": list(launch.setup), "env": {}, "timeout": launch.setup_seconds or None}]
+                    [
+                        {
+                            "argv": list(launch.setup),
+                            "env": {},
+                            "timeout": launch.setup_seconds or None,
+                            "ends": True,
+                        }
+                    ]
                     if launch.setup
                     else []
                 ),
@@ -161,6 +169,7 @@ class ProcessExecutor:
                             }
                         ),
                         "timeout": step.timeout_seconds,
+                        **({} if step.is_plain else {"when": step.when.value, "may_fail": step.may_fail}),
                     }
                     for step, command in zip(spec.steps, launch.commands, strict=True)
                 ),
@@ -280,12 +289,12 @@ class ProcessExecutor:
         )
         async with asyncio.TaskGroup() as tasks:
             pumping = tasks.create_task(supervisor.pump(log, silence), name="job output")
-            marks = [
-                *([None] if has_setup else []),
-                *(LogMark.of(f"$ {step.name}") for step in spec.steps),
-            ]
+            marks = StepMarks(spec.steps, has_setup=has_setup)
             beginning = tasks.create_task(
-                supervisor.let_steps_begin(marks, log, silence, execution.provisioning.end), name="job steps"
+                supervisor.let_steps_begin(
+                    launch.numbered(spec), marks, log, silence, execution.provisioning.end
+                ),
+                name="job steps",
             )
             stopping = tasks.create_task(stop.wait(), name="job stop")
             hearing = asyncio.get_running_loop().create_future()
@@ -307,9 +316,10 @@ class ProcessExecutor:
                 requested = taken[0]
             elif hearing.done():
                 requested = silent(quiet)
-            for task in (asking, stopping, beginning):
-                task.cancel()
             lost = overdue or verdict.how == "vanished"
+            is_marked = not lost and not all(step.is_plain for step in spec.steps)
+            for task in (asking, stopping, *([] if is_marked else [beginning])):
+                task.cancel()
             if lost:
                 await supervisor.kill()
             if lost or not supervisor.is_all_written:
@@ -321,6 +331,9 @@ class ProcessExecutor:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 written.cancel()
+            if is_marked:
+                await asyncio.wait([beginning], timeout=LAST_OUTPUT_SECONDS)
+                beginning.cancel()
             pumping.cancel()
         if has_setup and verdict.step is not None:
             verdict = replace(verdict, step=verdict.step - 1 if verdict.step else None)

@@ -22,7 +22,7 @@ from typing import Final
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason, StepSpec
-from solstice_orchestrator.domain.log_marks import LogMark
+from solstice_orchestrator.domain.log_marks import StepMarks, went_on
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution, LogWriter
 from solstice_orchestrator.worker.executors.verdict import CANCELLED, silent
@@ -86,21 +86,38 @@ class ScriptedExecutor:
 
 
 async def _run_steps(execution: Execution, log: LogWriter, sleep: Sleep) -> Outcome:
-    for step in execution.spec.steps:
-        await log(LogMark.of(f"$ {step.name}"))
-        try:
-            async with asyncio.timeout(step.timeout_seconds):
-                outcome = await _step(step, log, sleep)
-        except TimeoutError:
-            return Outcome(
-                state=JobState.TIMED_OUT,
-                reason=Reason.STEP_TIMEOUT,
-                step=step.name,
-                detail=f"the step {step.name!r} ran longer than {step.timeout_seconds:g} s",
-            )
-        if outcome is not None:
+    marks, failure = StepMarks(execution.spec.steps), None
+    for number, step in enumerate(execution.spec.steps):
+        if not step.when.allows(failed=failure is not None):
+            continue
+        for mark in marks.beginning(number):
+            await log(mark)
+        outcome = await _limited_step(step, log, sleep)
+        if outcome is None:
+            continue
+        if outcome.reason in INFRASTRUCTURE:
             return outcome
-    return Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+        if step.may_fail:
+            await log(went_on(outcome.detail))
+        else:
+            failure = failure or outcome
+    for mark in marks.rest():
+        await log(mark)
+    return failure or Outcome(state=JobState.SUCCEEDED, reason=Reason.COMPLETED, exit_code=0)
+
+
+async def _limited_step(step: StepSpec, log: LogWriter, sleep: Sleep) -> Outcome | None:
+    """Run a step within its time limit."""
+    try:
+        async with asyncio.timeout(step.timeout_seconds):
+            return await _step(step, log, sleep)
+    except TimeoutError:
+        return Outcome(
+            state=JobState.TIMED_OUT,
+            reason=Reason.STEP_TIMEOUT,
+            step=step.name,
+            detail=f"the step {step.name!r} ran longer than {step.timeout_seconds:g} s",
+        )
 
 
 async def _step(step: StepSpec, log: LogWriter, sleep: Sleep) -> Outcome | None:

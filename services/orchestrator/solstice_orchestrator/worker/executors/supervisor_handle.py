@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from solstice_orchestrator.domain.log_marks import LogMark
+from solstice_orchestrator.domain.jobs import JobSpec
+from solstice_orchestrator.domain.log_marks import LogMark, StepMarks, went_on
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import supervisor
 from solstice_orchestrator.processes.children import PipeReader, exit_code, pipe_reader, pipe_writer, start
@@ -23,7 +24,13 @@ from solstice_orchestrator.processes.small_copies import reason_of, sent, write_
 from solstice_orchestrator.worker.executors.limited_log import LimitedLog
 from solstice_orchestrator.worker.executors.output_silence import OutputSilence
 from solstice_orchestrator.worker.executors.protocol import Execution
-from solstice_orchestrator.worker.executors.verdict import SupervisorVerdict, read_verdict, step_announced
+from solstice_orchestrator.worker.executors.verdict import (
+    StepNews,
+    SupervisorVerdict,
+    read_verdict,
+    step_news,
+    to_outcome,
+)
 from solstice_orchestrator.worker.workspaces import Workspace, kill_marked
 
 LOG = structlog.get_logger(__name__)
@@ -59,8 +66,9 @@ class SupervisorHandle:
         group: ControlGroup | None,
     ) -> None:
         self._process, self._pipes, self._workspace, self._group = process, pipes, workspace, group
-        self._announced: asyncio.Queue[int] = asyncio.Queue()
-        self._steps_announced = 0
+        self._news: asyncio.Queue[StepNews | None] = asyncio.Queue()
+        self._next_step = 0
+        self._has_verdict = False
         self._in_log, self._all_in_log, self._moving = 0, False, asyncio.Condition()
         """The output bytes in the log, whether these are all, and the log's lock."""
 
@@ -89,12 +97,14 @@ class SupervisorHandle:
         while piece := await self._pipes.verdicts.read(PIECE_BYTES):
             *lines, rest = (rest + piece)[-PIECE_BYTES:].split(b"\n")
             for line in lines:
-                number = step_announced(line)
-                if number is None:
+                news = step_news(line)
+                if news is None:
                     last = line
-                elif number == self._steps_announced:
-                    self._steps_announced += 1
-                    self._announced.put_nowait(number)
+                elif news.failure is not None or news.number >= self._next_step:
+                    self._next_step = max(self._next_step, news.number + 1)
+                    self._news.put_nowait(news)
+        self._has_verdict = True
+        self._news.put_nowait(None)
         return read_verdict(rest or last)
 
     async def pump(self, log: LimitedLog, silence: OutputSilence) -> None:
@@ -122,26 +132,39 @@ class SupervisorHandle:
 
     async def let_steps_begin(
         self,
-        marks: Sequence[LogMark | None],
+        spec: JobSpec,
+        marks: StepMarks,
         log: LimitedLog,
         silence: OutputSilence,
         provisioned: Callable[[], None],
     ) -> None:
         """Let each step begin once earlier output and its mark are in the log.
 
-        A step without a mark begins at once. Before the first with one, `provisioned` is called.
+        A step without a mark begins at once. Before the first with one, `provisioned` is called. It returns after the
+        verdict, when the log has the last mark.
 
         The job cannot influence this: the supervisor announces steps on a pipe that the job does not have.
         """
-        for mark in marks:
-            await self._announced.get()
-            if mark is not None:
-                provisioned()
-                with silence.broken():
-                    async with self._moving:
-                        await self._catch_up(self._pipes.output.arrived)
-                        await log.mark(mark)
-            self.send(b"go\n")
+        while news := await self._news.get():
+            if news.failure is not None:
+                detail = to_outcome(news.failure, spec, requested=None).detail
+                await self._mark([went_on(detail)], log, silence)
+            elif not self._has_verdict:
+                if lines := marks.beginning(news.number):
+                    provisioned()
+                    await self._mark(lines, log, silence)
+                self.send(b"go\n")
+        await self._mark(marks.rest(), log, silence)
+
+    async def _mark(self, lines: Sequence[LogMark], log: LimitedLog, silence: OutputSilence) -> None:
+        """Write marks behind all output up to now."""
+        if not lines:
+            return
+        with silence.broken():
+            async with self._moving:
+                await self._catch_up(self._pipes.output.arrived)
+                for line in lines:
+                    await log.mark(line)
 
     async def _catch_up(self, written: int) -> None:
         while not self._all_in_log and self._in_log < min(written, self._pipes.output.arrived):

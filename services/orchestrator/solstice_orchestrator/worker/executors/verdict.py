@@ -32,20 +32,36 @@ CANCELLED: Final = Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUES
 """Without a detail: the store records who cancelled the job and why."""
 
 
-def step_announced(line: bytes) -> int | None:
-    """Return the number of the step that a line announces; None for any other line."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNews:
+    """A step waits to begin, or has failed without ending the job."""
+
+    number: int
+    failure: SupervisorVerdict | None = None
+    """None: it waits to begin."""
+
+
+def step_news(line: bytes) -> StepNews | None:
+    """Return what a line says of a step; None for any other line."""
     try:
         record = json.loads(line)
-        return int(record["number"]) if record["event"] == "step" else None
+        match record["event"]:
+            case "step":
+                return StepNews(number=int(record["number"]))
+            case "failed":
+                failure = read_verdict(line, event="failed")
+                return StepNews(number=int(record["step"]), failure=failure)
+            case _:
+                return None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
-def read_verdict(words: bytes) -> SupervisorVerdict:
+def read_verdict(words: bytes, *, event: str = "end") -> SupervisorVerdict:
     """Parse the supervisor's last line; return VANISHED when it is no verdict."""
     try:
         record = json.loads(words.splitlines()[-1])
-        if record["event"] != "end" or record["how"] not in get_args(EndKind):
+        if record["event"] != event or record["how"] not in get_args(EndKind):
             return VANISHED
         return SupervisorVerdict(
             how=record["how"],

@@ -10,7 +10,15 @@ from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.checkout_spec import ChangeCommit, CheckoutSpec, Submodules
 from solstice_orchestrator.domain.container_spec import ContainerSpec, NetworkAccess, ServiceSpec
 from solstice_orchestrator.domain.image_names import is_image_name
-from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, JobCondition, JobSpec, Reason, StepSpec
+from solstice_orchestrator.domain.jobs import (
+    Concurrency,
+    GroupMode,
+    JobCondition,
+    JobSpec,
+    Reason,
+    StepCondition,
+    StepSpec,
+)
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
 from solstice_orchestrator.store.records.changes import ChunkRow
 from solstice_orchestrator.store.records.rows import (
@@ -91,6 +99,15 @@ OF_REQUEST = {
     "source_name": "forge",
     "delivery_id": "d",
 }
+
+
+def test_steps_with_conditions_are_stored_so_that_an_older_orchestrator_fails_the_job() -> None:
+    spec = job(
+        StepSpec(name="logs", run="cat log", when=StepCondition.FAILED, condition="failed", may_fail=True)
+    )
+    assert decode_spec(encode_spec(spec)) == spec
+    (step,) = orjson.loads(encode_spec(spec))["steps"]
+    assert step["run"].endswith("exit 1")
 
 
 def test_a_job_is_shown_with_all_that_its_row_says() -> None:

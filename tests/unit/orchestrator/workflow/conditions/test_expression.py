@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.workflow.expression import (
+from solstice_orchestrator.workflow.conditions.expression import (
     MAX_CHARACTERS,
     MAX_DEPTH,
     InvalidExpression,
     read_expression,
 )
-from solstice_orchestrator.workflow.trigger import Trigger, TriggerEvent
+from solstice_orchestrator.workflow.conditions.facts import RunFacts
+from solstice_orchestrator.workflow.conditions.terms import Term, decided
+from solstice_orchestrator.workflow.conditions.trigger import Trigger, TriggerEvent
 
 NAMES = ("main", "next", "v1", "")
 FACTS = ("event", "branch", "tag", "target_branch", "default_branch", "repository")
@@ -28,6 +30,10 @@ TRIGGERS = st.builds(
 )
 Model = tuple[str, Callable[[Trigger], bool], int]
 """An expression's text, what it means in plain Python, and how tightly it binds: 0 for ||, 1 for &&, 2."""
+
+
+def holds(term: Term, trigger: Trigger) -> Term:
+    return decided(term, RunFacts(trigger=trigger).known)
 
 
 def fact(trigger: Trigger, name: str) -> str:
@@ -86,7 +92,7 @@ EXPRESSIONS = st.recursive(
 @given(EXPRESSIONS, TRIGGERS)
 def test_an_expression_means_what_the_model_means(model: Model, trigger: Trigger) -> None:
     text, meaning, _ = model
-    assert read_expression(text)(trigger) is meaning(trigger)
+    assert holds(read_expression(text), trigger) is meaning(trigger)
 
 
 @given(st.text(st.sampled_from("()!&|='\"ab, \n\0\u00e9") | st.characters(), max_size=60))
@@ -95,7 +101,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         condition = read_expression(text)
     except InvalidExpression:
         return
-    assert isinstance(condition(Trigger(event=TriggerEvent.PUSH)), bool)
+    assert isinstance(holds(condition, Trigger(event=TriggerEvent.PUSH)), bool)
 
 
 WRONG = {
@@ -136,6 +142,6 @@ def test_a_mistake_is_named(text: str, sentence: str) -> None:
 
 
 def test_what_is_inserted_is_compared_and_never_read() -> None:
-    condition = read_expression("branch == '{}'", lambda text: text.replace("{}", "' || event != '"))
-    assert not condition(Trigger(event=TriggerEvent.PUSH, branch="main"))
-    assert condition(Trigger(event=TriggerEvent.PUSH, branch="' || event != '"))
+    condition = read_expression("branch == '{}'", fill=lambda text: text.replace("{}", "' || event != '"))
+    assert not holds(condition, Trigger(event=TriggerEvent.PUSH, branch="main"))
+    assert holds(condition, Trigger(event=TriggerEvent.PUSH, branch="' || event != '"))

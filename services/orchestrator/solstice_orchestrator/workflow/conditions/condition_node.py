@@ -1,13 +1,21 @@
-"""Read `if` of a job, and the node `on`. Pure."""
+"""Read `if` of a job and of a step, and the node `on`. Pure."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 from solstice_common.values.globs import EVERYTHING, InvalidGlob, fits, meaningful
-from solstice_orchestrator.domain.jobs import JobCondition
-from solstice_orchestrator.workflow.expression import Condition, InvalidExpression, read_expression
+from solstice_orchestrator.domain.jobs import JobCondition, JobSpec, StepCondition
+from solstice_orchestrator.workflow.conditions.expression import (
+    InvalidExpression,
+    Vocabulary,
+    read_expression,
+)
+from solstice_orchestrator.workflow.conditions.facts import RunFacts
+from solstice_orchestrator.workflow.conditions.terms import Fact, Term, decided
+from solstice_orchestrator.workflow.conditions.trigger import Trigger, TriggerEvent
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue
 from solstice_orchestrator.workflow.matrix import MatrixCombination
 from solstice_orchestrator.workflow.shape import (
@@ -18,9 +26,9 @@ from solstice_orchestrator.workflow.shape import (
     properties,
     text,
 )
-from solstice_orchestrator.workflow.trigger import Trigger, TriggerEvent
 
 MAX_PATTERNS: Final = 50
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAMED: Final = frozenset(
     {TriggerEvent.PUSH, TriggerEvent.TAG, TriggerEvent.CHANGE_REQUEST, TriggerEvent.MERGE_GROUP}
 )
@@ -28,17 +36,63 @@ _NAMED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepIf:
+    """When a step runs: after what, and for which runs."""
+
+    written: str = ""
+    """The expression; empty without one."""
+    term: Term = ("success",)
+
+    def decided(self, facts: RunFacts) -> StepCondition:
+        """Return after what the step runs in this run."""
+        return _AFTER[
+            self._holds(facts, failed=False),
+            self._holds(facts, failed=True),
+        ]
+
+    def _holds(self, facts: RunFacts, *, failed: bool) -> bool:
+        def known(fact: Fact) -> str | bool | None:
+            match fact:
+                case ("failed",):
+                    return failed
+                case ("success",):
+                    return not failed
+                case _:
+                    return facts.known(fact)
+
+        return decided(self.term, known) is True
+
+
+_AFTER: Final[Mapping[tuple[bool, bool], StepCondition]] = {
+    (True, False): StepCondition.SUCCESS,
+    (False, True): StepCondition.FAILED,
+    (True, True): StepCondition.ALWAYS,
+    (False, False): StepCondition.NEVER,
+}
+AFTER_SUCCESS: Final = StepIf()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobIf:
-    """When a job runs: how its needs ended, and what is true of the run."""
+    """When a job and its steps run: after what, and for which runs."""
 
     needs: JobCondition = JobCondition.SUCCESS
     written: str = ""
     """The expression; empty without one."""
-    expression: Condition | None = None
+    term: Term = True
+    steps: tuple[StepIf, ...] = ()
+    """One for each step; empty when no step has one."""
 
-    def unmet(self, trigger: Trigger) -> str:
-        """Return the expression when it leaves the job out of this run, else nothing."""
-        return "" if self.expression is None or self.expression(trigger) else self.written
+    def applied(self, job: JobSpec, facts: RunFacts) -> JobSpec:
+        """Return the job as it is in a run with these facts."""
+        unmet = "" if decided(self.term, facts.known) is True else self.written
+        if not self.steps or unmet:
+            return replace(job, unmet=unmet)
+        steps = tuple(
+            replace(step, when=condition.decided(facts), condition=condition.written)
+            for step, condition in zip(job.steps, self.steps, strict=True)
+        )
+        return replace(job, steps=steps)
 
 
 NO_CONDITION: Final = JobIf()
@@ -73,8 +127,8 @@ class BuiltEvents:
 EACH_EVENT: Final = BuiltEvents()
 
 
-def read_if(value: KdlValue, combination: MatrixCombination) -> JobIf:
-    """Read `if`: `success`, `always`, an expression, or `always &&` and an expression."""
+def read_if(value: KdlValue, combination: MatrixCombination, vocabulary: Vocabulary) -> JobIf:
+    """Read `if` of a job: `success`, `always`, an expression, or `always &&` and an expression."""
     written = text(value, "if").strip()
     if written in set(JobCondition):
         return JobIf(needs=JobCondition(written))
@@ -88,11 +142,29 @@ def read_if(value: KdlValue, combination: MatrixCombination) -> JobIf:
     first, both, rest = written.partition("&&")
     if both and first.strip() in set(JobCondition):
         needs, expression = JobCondition(first.strip()), rest
+    return JobIf(
+        needs=needs,
+        written=expression.strip(),
+        term=_term(value, expression, combination, vocabulary),
+    )
+
+
+def read_step_if(value: KdlValue, combination: MatrixCombination, vocabulary: Vocabulary) -> StepIf:
+    """Read `if` of a step.
+
+    It may say how the steps before it ended; otherwise they must have succeeded.
+    """
+    written = text(value, "if").strip()
+    term = _term(value, written, combination, replace(vocabulary, needs=(), in_step=True))
+    names_status = re.search(r"\b(?:failed|success|always)\b", _QUOTED.sub("", written)) is not None
+    return StepIf(written=written, term=term if names_status else ("and", ("success",), term))
+
+
+def _term(value: KdlValue, written: str, combination: MatrixCombination, vocabulary: Vocabulary) -> Term:
     try:
-        condition = read_expression(expression, lambda literal: combination.fill(literal, value.position))
+        return read_expression(written, vocabulary, lambda literal: combination.fill(literal, value.position))
     except InvalidExpression as error:
         raise value.position.problem(f"if: {error}") from None
-    return JobIf(needs=needs, written=expression.strip(), expression=condition)
 
 
 def read_on(node: KdlNode) -> BuiltEvents:

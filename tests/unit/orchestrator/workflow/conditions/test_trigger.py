@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from solstice_orchestrator.workflow.trigger import Trigger, TriggerEvent, trigger_of
+from solstice_orchestrator.workflow.conditions.trigger import Trigger, TriggerEvent, trigger_of
 from tests.builders import job_request
 
 CHANGE = {"event": "change_request", "change_number": 7, "ref": "refs/pull/7/head"}

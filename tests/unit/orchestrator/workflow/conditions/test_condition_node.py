@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.domain.jobs import JobCondition, JobSpec, Reason
-from solstice_orchestrator.workflow.condition_node import MAX_PATTERNS
+from solstice_orchestrator.domain.jobs import JobCondition, JobSpec, Reason, StepCondition
+from solstice_orchestrator.workflow.conditions.condition_node import MAX_PATTERNS
+from solstice_orchestrator.workflow.conditions.trigger import TriggerEvent
 from solstice_orchestrator.workflow.job_plan import PlannedJobs, PlanningRules, PlanRefused, plan_jobs
-from solstice_orchestrator.workflow.trigger import TriggerEvent
 from tests.builders import job_request
 
 STEP = "step run=x"
@@ -139,3 +139,34 @@ def test_patterns_are_bounded() -> None:
     decision = plan(f"on {{ push {' a' * (MAX_PATTERNS + 1)} }}; job a {{ {STEP} }}")
     assert isinstance(decision, PlanRefused)
     assert f"at most {MAX_PATTERNS} patterns" in decision.detail
+
+
+STEP_IFS = {
+    "failed": (StepCondition.FAILED,) * 2,
+    "always": (StepCondition.ALWAYS,) * 2,
+    "success": (StepCondition.SUCCESS,) * 2,
+    "event == 'push'": (StepCondition.SUCCESS, StepCondition.NEVER),
+    "failed && event == 'push'": (StepCondition.FAILED, StepCondition.NEVER),
+    "failed || event == 'push'": (StepCondition.ALWAYS, StepCondition.FAILED),
+    "always && event != 'push'": (StepCondition.NEVER, StepCondition.ALWAYS),
+    "!failed": (StepCondition.SUCCESS,) * 2,
+    "branch != 'failed'": (StepCondition.SUCCESS,) * 2,
+}
+
+
+@pytest.mark.parametrize(("written", "expected"), STEP_IFS.items(), ids=list(STEP_IFS))
+def test_a_step_runs_after_what_its_expression_says(
+    written: str, expected: tuple[StepCondition, StepCondition]
+) -> None:
+    text = f'job a {{ step run=x; step run=y if="{written}" continue=#true }}'
+    for fields, when in zip((REQUESTS["push"], REQUESTS["tag"]), expected, strict=True):
+        first, second = jobs(text, **fields)["a"].steps
+        assert first.is_plain
+        assert (second.when, second.condition, second.may_fail) == (when, written, True)
+
+
+@pytest.mark.parametrize("text", ['if="failde"', "if=\"result('a') == 'failed'\"", 'continue="yes"'])
+def test_a_mistake_in_a_step_is_named(text: str) -> None:
+    refused = plan(f"job a {{ step run=x {text} }}")
+    assert isinstance(refused, PlanRefused)
+    assert refused.detail.startswith(".solstice/workflow.kdl: line 1, column ")
