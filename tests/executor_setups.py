@@ -2,19 +2,26 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from solstice_common.messages import JobRequestV1
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import NetworkAccess
-from solstice_orchestrator.domain.jobs import ArtifactSpec, Outcome, StepSpec
+from solstice_orchestrator.domain.jobs import ArtifactSpec, NeededArtifact, Outcome, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
-from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
+from solstice_orchestrator.store.artifact_records import (
+    ArtifactAnswer,
+    ArtifactRecord,
+    ArtifactView,
+    NeededJob,
+)
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping, ArtifactLimits
 from solstice_orchestrator.worker.executors import Executor, make_executor
@@ -58,6 +65,7 @@ class ExecutorSetup:
         seconds: float = 60.0,
         quiet: float | None = None,
         artifacts: tuple[ArtifactSpec, ...] = (),
+        needed: Mapping[NeededArtifact, ArtifactView] = MappingProxyType({}),
     ) -> tuple[Outcome, str]:
         output: list[bytes] = []
 
@@ -68,8 +76,20 @@ class ExecutorSetup:
         async def log(data: bytes) -> None:
             output.append(data)
 
-        spec = job(*runs, timeout_seconds=seconds, no_output_seconds=quiet, artifacts=artifacts)
-        attempt = replace(execution(spec, self.request), record_artifact=record)
+        async def needed_jobs(_: Collection[str]) -> Mapping[str, NeededJob]:
+            return {
+                view.job: NeededJob(name=view.job, state=JobState.SUCCEEDED, artifacts={view.name: view})
+                for view in needed.values()
+            }
+
+        spec = job(
+            *runs,
+            timeout_seconds=seconds,
+            no_output_seconds=quiet,
+            artifacts=artifacts,
+            needed_artifacts=tuple(needed),
+        )
+        attempt = replace(execution(spec, self.request), record_artifact=record, needed_jobs=needed_jobs)
         outcome = await self.executor.run(attempt, log, stop or asyncio.Event())
         return outcome, b"".join(output).decode()
 

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason
+from solstice_orchestrator.domain.jobs import ArtifactSpec, NeededArtifact, Reason
+from solstice_orchestrator.store.artifact_records import ArtifactView
 from tests.executor_setups import MIB, ExecutorSetup, backend_for, open_executor
 
 FILES = """
 mkdir -p dist/bin "dist/two words"
 echo one > dist/one; echo 'exit 3' > dist/bin/run; chmod 700 dist/bin/run; echo > "dist/two words/-x"
 ln dist/one dist/same; echo other > other; sleep 1000 &
+[ "$(cat given/x)" = "of the other job" ]; given/bin/run || [ $? = 3 ]; echo more >> given/x; rm given/bin/run
+mkdir given/new; ln given/x given/new/x; rm -r given/bin
 """
 DIST = {"dist/bin/run": b"exit 3\n", "dist/one": b"one\n", "dist/same": b"one\n", "dist/two words/-x": b"\n"}
 REFUSALS = {
@@ -43,7 +46,31 @@ def archive_of(files: dict[str, bytes]) -> bytes:
     return out.getvalue() + bytes(1024)
 
 
+def given(subject: ExecutorSetup) -> dict[NeededArtifact, ArtifactView]:
+    """An artifact of another job, of this executor's directory."""
+    content = archive_of({"bin/run": b"#!/bin/sh\nexit 3\n", "x": b"of the other job\n"})
+    digest = hashlib.sha256(content).hexdigest()
+    subject.archives.prepare()
+    with subject.archives.incoming() as incoming:
+        incoming.file.write(content)
+        subject.archives.place(incoming, digest, 0)
+    view = ArtifactView(
+        run_id="run",
+        job_id="id",
+        job="before",
+        attempt=1,
+        name="given",
+        digest=digest,
+        size=len(content),
+        files=2,
+        created_at=0.0,
+        expires_at=1.0,
+    )
+    return {NeededArtifact(job="before", name="given", into="given"): view}
+
+
 async def test_files_that_fit_are_kept_and_make_the_same_archive_everywhere(subject: ExecutorSetup) -> None:
+    """Files of another job are there before the first step, and belong to the job."""
     expected = {
         "dist": ("dist/**", archive_of(DIST)),
         "other": ("other", archive_of({"other": b"other\n"})),
@@ -53,8 +80,9 @@ async def test_files_that_fit_are_kept_and_make_the_same_archive_everywhere(subj
         ArtifactSpec(name=name, path=path, retention_seconds=60.0) for name, (path, _) in expected.items()
     ]
     nothing = ArtifactSpec(name="nothing", path="dust/**")
-    outcome, output = await subject.run(FILES, artifacts=(*artifacts, nothing))
+    outcome, output = await subject.run(FILES, artifacts=(*artifacts, nothing), needed=given(subject))
     assert (outcome.state, outcome.reason) == (JobState.FAILED, Reason.ARTIFACT_REFUSED), output
+    assert "$ artifacts\ngiven of before: files: 2, bytes: " in output
     assert outcome.detail == "artifact nothing: no file of the workspace fits 'dust/**'"
     assert [record.name for record in subject.records] == list(expected)
     for record in subject.records:

@@ -3,11 +3,13 @@
 import asyncio
 from dataclasses import replace
 
+from solstice_common.messages.states import JobState
 from solstice_orchestrator.stages.artifact_sweep import AT_ONCE
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
+from solstice_orchestrator.store.views import RunView
 from tests.builders import job
-from tests.stores import FAILED, SUCCEEDED, ManualClock, claimed, planned
+from tests.stores import FAILED, SUCCEEDED, ManualClock, claimed, planned, planning_task
 
 DIST = ArtifactRecord(name="dist", digest="ab" * 32, size=600, files=3, retention_seconds=100.0)
 
@@ -43,6 +45,43 @@ async def test_only_a_current_attempt_hands_out(store: JobStore) -> None:
     assert [(view.attempt, view.digest) for view in await store.artifacts(run_id=run_id)] == [
         (2, newer.digest)
     ]
+
+
+async def test_a_needed_job_is_known_with_what_it_hands_out(store: JobStore, clock: ManualClock) -> None:
+    run_id = await planned(store, job("true", name="a"), job("true", name="b"), job("true", name="c"))
+    one, two, _ = await claimed(store)
+    for claim, outcome in ((one, SUCCEEDED), (two, FAILED)):
+        assert await store.record_artifact(claim.key, DIST, 0) is ArtifactAnswer.STORED
+        assert await store.finish(claim.key, outcome)
+    found = await store.needed_jobs(run_id, {"a", "b", "missing"})
+    assert {name: each.state for name, each in found.items()} == {
+        "a": JobState.SUCCEEDED,
+        "b": JobState.FAILED,
+    }
+    assert list(found["a"].artifacts.values()) == await store.artifacts(job_id=one.key.job_id)
+    assert found["b"].artifacts == {}
+    clock.forward(101.0)
+    assert (await store.needed_jobs(run_id, {"a"}))["a"].artifacts == {}
+    assert await store.needed_jobs("another", {"a"}) == {}
+
+
+async def test_a_rerun_gets_what_it_does_not_repeat_from_the_runs_before(store: JobStore) -> None:
+    specs = [job("true", name="build"), job("true", name="test", needs=("build",))]
+    run_id = await planned(store, *specs)
+    (build,) = await claimed(store)
+    assert await store.record_artifact(build.key, DIST, 0) is ArtifactAnswer.STORED
+    assert await store.finish(build.key, SUCCEEDED)
+    for _ in range(2):
+        (test,) = await claimed(store)
+        assert await store.finish(test.key, FAILED)
+        again = await store.rerun_failed(run_id)
+        assert isinstance(again, RunView)
+        run_id = again.run_id
+        assert await store.planned(await planning_task(store), specs)
+    (test,) = await claimed(store)
+    found = await store.needed_jobs(run_id, {"build", "test"})
+    assert found["build"].artifacts["dist"].job_id == build.key.job_id
+    assert found["test"].state is JobState.RUNNING
 
 
 async def test_all_artifacts_together_are_limited_and_equal_ones_count_once(store: JobStore) -> None:

@@ -77,6 +77,10 @@ ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         ),
         "provision_failed": Advice(meaning="The place to run its job could not be prepared.", remedy=_RERUN),
         "checkout_failed": Advice(meaning="Its commit could not be fetched.", remedy=_RERUN),
+        "artifact_unavailable": Advice(
+            meaning="The archive of an artifact that its job needs was not there, or damaged.",
+            remedy="Look after ARTIFACT_DIRECTORY and rerun all of the run. Then drop this dead letter.",
+        ),
         "executor_failed": Advice(meaning="The executor broke on its job.", remedy=_RERUN),
         "machine_failed": Advice(meaning="The machine lacked disk, memory, processes or git.", remedy=_RERUN),
         "host_away": Advice(meaning="Its git host did not answer.", remedy=_RERUN),

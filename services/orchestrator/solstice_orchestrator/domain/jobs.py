@@ -56,6 +56,10 @@ class Reason(StrEnum):
     """Its steps succeeded, but the files of an artifact are missing, too large, or no plain files."""
     ARTIFACT_NOT_STORED = "artifact_not_stored"
     """Its steps succeeded, but there was no room for an artifact, or the directory failed."""
+    ARTIFACT_MISSING = "artifact_missing"
+    """An artifact that it needs was never made, or has expired."""
+    ARTIFACT_NOT_PLACED = "artifact_not_placed"
+    """Something in its workspace is in the way of an artifact that it needs."""
     SUPERSEDED = "superseded"
     """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
@@ -76,6 +80,8 @@ class Reason(StrEnum):
     LEASE_EXPIRED = "lease_expired"
     PROVISION_FAILED = "provision_failed"
     CHECKOUT_FAILED = "checkout_failed"
+    ARTIFACT_UNAVAILABLE = "artifact_unavailable"
+    """The archive of an artifact that it needs is not there, or damaged."""
     EXECUTOR_FAILED = "executor_failed"
     MACHINE_FAILED = "machine_failed"
     """The worker's machine lacks disk, memory, processes, descriptors or git; does not count as an attempt."""
@@ -89,6 +95,7 @@ INFRASTRUCTURE: Final = frozenset(
         Reason.LEASE_EXPIRED,
         Reason.PROVISION_FAILED,
         Reason.CHECKOUT_FAILED,
+        Reason.ARTIFACT_UNAVAILABLE,
         Reason.EXECUTOR_FAILED,
         Reason.MACHINE_FAILED,
         Reason.HOST_AWAY,
@@ -249,6 +256,17 @@ class CacheSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeededArtifact:
+    """An artifact that a job gets before its first step."""
+
+    job: str
+    """The name of the job that hands it out."""
+    name: str
+    into: str = ""
+    """The directory of the workspace in which its paths begin; empty: the workspace itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """One job of a workflow, as planned: all that an executor needs besides the request."""
 
@@ -278,6 +296,8 @@ class JobSpec:
     """Kept after its last step."""
     caches: tuple[CacheSpec, ...] = ()
     """Restored before its first step, and saved when it succeeded."""
+    needed_artifacts: tuple[NeededArtifact, ...] = ()
+    """Placed before its first step, in this order."""
     unmet: str = ""
     """The condition that leaves it out of this run; empty: it is part of it."""
 

@@ -17,6 +17,7 @@ UNCOUNTED_REASONS: Final = frozenset(
         Reason.AGENT_LOST,
         Reason.LEASE_EXPIRED,
         Reason.CHECKOUT_FAILED,
+        Reason.ARTIFACT_UNAVAILABLE,
         Reason.COMMIT_NOT_FOUND,
         Reason.COMMIT_UNUSABLE,
         Reason.HOST_AWAY,

@@ -1,9 +1,15 @@
 """The store's promises about artifacts: what is kept, of which job, and until when."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from solstice_common.messages.states import JobState
+
+MOST_REPEATED: Final = 100
+"""How many runs before are looked at for the needs of a rerun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,18 @@ class ArtifactAnswer(StrEnum):
     """The attempt is no longer current."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeededJob:
+    """A job that another one needs, with what it has handed out."""
+
+    name: str
+    state: JobState
+    artifacts: Mapping[str, ArtifactView] = field(default_factory=lambda: MappingProxyType({}))
+    """Unexpired ones by their names; none unless the job has succeeded."""
+
+
+NeededJobs = Callable[[Collection[str]], Awaitable[Mapping[str, NeededJob]]]
+"""Returns jobs that one attempt needs, by their names."""
 RecordArtifact = Callable[[ArtifactRecord, int], Awaitable[ArtifactAnswer]]
 """Records an artifact of one attempt, within a limit of all together."""
 
@@ -57,6 +75,13 @@ class ArtifactRecords(Protocol):
         self, *, run_id: str | None = None, job_id: str | None = None
     ) -> Sequence[ArtifactView]:
         """Return unexpired artifacts of a run or job, by jobs and names."""
+        ...
+
+    async def needed_jobs(self, run_id: str, names: Collection[str]) -> Mapping[str, NeededJob]:
+        """Return those jobs of a run by their names.
+
+        Those that a rerun has not repeated are jobs of the run before.
+        """
         ...
 
     async def expire_artifacts(self, limit: int) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -21,7 +21,7 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_to_completion
-from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, NeededJob
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LastChunks
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter, Provisioning
 from solstice_orchestrator.worker.log_buffer import (
@@ -86,6 +86,9 @@ async def execute(
             lambda: store.record_artifact(claim.key, artifact, most_bytes), rng, retry_limit
         )
 
+    async def needed_jobs(names: Collection[str]) -> Mapping[str, NeededJob]:
+        return await retry_while_unavailable(lambda: store.needed_jobs(claim.run_id, names), rng, retry_limit)
+
     label = f"{claim.spec.name} #{claim.key.number}"
     provisioning = Provisioning(
         on_begun=lambda: preparing.append(
@@ -106,6 +109,7 @@ async def execute(
         else attempt_traceparent(claim.request, claim.key.job_id, claim.key.number, sampler),
         image_found=partial(_record_image, store, claim.key),
         record_artifact=record_artifact,
+        needed_jobs=needed_jobs,
         provisioning=provisioning,
     )
     running = asyncio.create_task(

@@ -27,6 +27,11 @@ from solstice_orchestrator.workflow.container_node import SIZES, ContainerProper
 from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
 from solstice_orchestrator.workflow.job_files.artifact_node import read_artifacts
 from solstice_orchestrator.workflow.job_files.cache_node import read_caches, with_caches
+from solstice_orchestrator.workflow.job_files.needed_node import (
+    ArtifactRequest,
+    needed_artifacts,
+    read_needed,
+)
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.matrix import (
     NO_MATRIX,
@@ -110,21 +115,23 @@ class JobDraft:
     services: Sequence[ServiceNode] = ()
     artifacts: tuple[ArtifactSpec, ...] = ()
     caches: tuple[CacheSpec, ...] = ()
+    artifact_requests: tuple[ArtifactRequest, ...] = ()
 
     @property
     def name(self) -> str:
         return self.combination.name(self.written)
 
     def spec(
-        self, defaults: JobDefaults, default_runs_on: str, names: Mapping[str, Sequence[str]]
+        self, defaults: JobDefaults, default_runs_on: str, jobs: Mapping[str, Sequence["JobDraft"]]
     ) -> JobSpec:
-        """Return the finished job; `names` maps each written name to the names of its jobs."""
+        """Return the finished job; `jobs` are all of the file by their written names."""
+        needed = {written: jobs[written] for written, _ in self.needs}
         own, rest = self.limits, defaults.limits
         return JobSpec(
             name=self.name,
             runs_on=own.runs_on or rest.runs_on or default_runs_on,
             steps=self.steps,
-            needs=tuple(name for written, _ in self.needs for name in names[written]),
+            needs=tuple(job.name for each in needed.values() for job in each),
             env=MappingProxyType({**defaults.env, **self.combination.env, **self.env}),
             timeout_seconds=own.timeout_seconds or rest.timeout_seconds or DEFAULT_TIMEOUT_SECONDS,
             condition=self.condition.needs,
@@ -138,6 +145,7 @@ class JobDraft:
                 self.container.spec(defaults.container), self.services, defaults.services
             ),
             artifacts=self.artifacts,
+            needed_artifacts=needed_artifacts(self.artifact_requests, needed),
             caches=with_caches(self.caches, defaults.caches, self.position),
         )
 
@@ -223,6 +231,7 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
             "image",
             "service",
             "artifact",
+            "artifacts",
             "cache",
         ),
         "in a job",
@@ -262,6 +271,7 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
         services=read_services(node, combination.fill),
         artifacts=read_artifacts(node, combination.fill),
         caches=read_caches(node, combination.fill),
+        artifact_requests=read_needed(node, combination.fill),
     )
 
 

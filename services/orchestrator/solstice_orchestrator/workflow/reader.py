@@ -170,10 +170,10 @@ def _one_argument(node: KdlNode, rule: str) -> None:
 
 
 def _specs(draft: _Draft, default_runs_on: str) -> Iterator[JobSpec]:
-    names, left = draft.names, MAX_PLAN_CHARACTERS
+    left = MAX_PLAN_CHARACTERS
     for jobs in draft.jobs.values():
         for job in jobs:
-            spec = job.spec(draft.defaults, default_runs_on, names)
+            spec = job.spec(draft.defaults, default_runs_on, draft.jobs)
             left -= _characters(spec)
             if left < 0:
                 raise job.position.problem(

@@ -18,13 +18,6 @@ from solstice_orchestrator.domain.checkout_spec import (
     CheckoutSpec,
     Submodules,
 )
-from solstice_orchestrator.domain.container_spec import (
-    ANY_CONTAINER,
-    ContainerSpec,
-    NetworkAccess,
-    PullPolicy,
-    ServiceSpec,
-)
 from solstice_orchestrator.domain.jobs import (
     ArtifactSpec,
     CacheSpec,
@@ -32,18 +25,15 @@ from solstice_orchestrator.domain.jobs import (
     GroupMode,
     JobCondition,
     JobSpec,
+    NeededArtifact,
     Reason,
     StepCondition,
     StepSpec,
 )
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER
-from solstice_orchestrator.store.artifact_records import ArtifactView
 from solstice_orchestrator.store.records.changes import ChunkRow
+from solstice_orchestrator.store.records.container_rows import container_fields, read_container
 from solstice_orchestrator.store.views import AttemptView, ChunkKind, JobView, LogChunk, RunView
-
-NEEDS_SERVICES: Final = "a job with services, which needs a newer orchestrator here: update this one"
-"""No name of an image, so orchestrators of older versions refuse it and show this sentence."""
-
 
 _NEWER_STEPS: Final[Sequence[Mapping[str, Any]]] = [
     {
@@ -133,10 +123,11 @@ def encode_spec(spec: JobSpec) -> bytes:
             "concurrency": encode_concurrency(spec.concurrency),
             "matrix": dict(spec.matrix),
             **({"secrets": spec.secrets} if spec.secrets else {}),
-            **_container_fields(spec.container),
+            **container_fields(spec),
             **({} if spec.checkout == PLAIN_CHECKOUT else {"checkout": spec.checkout}),
             **({"artifacts": spec.artifacts} if spec.artifacts else {}),
             **({"caches": spec.caches} if spec.caches else {}),
+            **({"needed_artifacts": spec.needed_artifacts} if spec.needed_artifacts else {}),
         }
     )
 
@@ -177,10 +168,13 @@ def _read_spec(text: bytes) -> JobSpec:
         concurrency=decode_concurrency(fields.get("concurrency")),
         matrix=MappingProxyType(fields.get("matrix", {})),
         secrets=tuple(fields.get("secrets", ())),
-        container=_read_container(fields.get("container_with_services") or fields.get("container")),
+        container=read_container(
+            fields.get("own_container") or fields.get("container_with_services") or fields.get("container")
+        ),
         checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
         artifacts=tuple(ArtifactSpec(**artifact) for artifact in fields.get("artifacts", ())),
         caches=tuple(_read_cache(cache) for cache in fields.get("caches", ())),
+        needed_artifacts=tuple(NeededArtifact(**needed) for needed in fields.get("needed_artifacts", ())),
     )
 
 
@@ -193,77 +187,11 @@ def _read_cache(fields: Mapping[str, Any]) -> CacheSpec:
     )
 
 
-def _container_fields(container: ContainerSpec) -> dict[str, Any]:
-    """Return the fields of a job's container.
-
-    Orchestrators before services read `container` alone. They refuse such a job, instead of running it without them.
-    """
-    if container == ANY_CONTAINER:
-        return {}
-    written = {
-        "image": container.image,
-        "pull": container.pull,
-        "network": container.network,
-        "memory_bytes": container.memory_bytes,
-        "cpus": container.cpus,
-    }
-    if not container.services and container.network is not NetworkAccess.SERVICES_ONLY:
-        return {"container": written}
-    services = [
-        {
-            "name": service.name,
-            "image": service.image,
-            "pull": service.pull,
-            "env": dict(service.env),
-            "ready": service.ready,
-            "port": service.port,
-            "ready_seconds": service.ready_seconds,
-            "memory_bytes": service.memory_bytes,
-            "cpus": service.cpus,
-        }
-        for service in container.services
-    ]
-    return {
-        "container": {**dict.fromkeys(written), "image": NEEDS_SERVICES},
-        "container_with_services": {**written, "services": services},
-    }
-
-
-def _read_container(fields: Mapping[str, Any] | None) -> ContainerSpec:
-    if fields is None:
-        return ANY_CONTAINER
-    return ContainerSpec(
-        image=fields["image"],
-        pull=_pull(fields["pull"]),
-        network=None if fields["network"] is None else NetworkAccess(fields["network"]),
-        memory_bytes=fields["memory_bytes"],
-        cpus=fields["cpus"],
-        services=tuple(
-            ServiceSpec(
-                name=service["name"],
-                image=service["image"],
-                pull=_pull(service["pull"]),
-                env=MappingProxyType(service["env"]),
-                ready=service["ready"],
-                port=service["port"],
-                ready_seconds=service["ready_seconds"],
-                memory_bytes=service["memory_bytes"],
-                cpus=service["cpus"],
-            )
-            for service in fields.get("services", ())
-        ),
-    )
-
-
 def _condition_of(step: Mapping[str, Any]) -> dict[str, Any]:
     if "if" not in step:
         return {}
     when, condition, may_fail = step["if"]
     return {"when": StepCondition(when), "condition": condition, "may_fail": may_fail}
-
-
-def _pull(word: str | None) -> PullPolicy | None:
-    return None if word is None else PullPolicy(word)
 
 
 def _read_checkout(fields: Mapping[str, Any] | None) -> CheckoutSpec | None:
@@ -358,19 +286,4 @@ def attempt_view(row: DatabaseRow) -> AttemptView:
         detail=row["detail"],
         image=row["image"],
         provisioning_seconds=row["provisioning_seconds"],
-    )
-
-
-def artifact_view(row: DatabaseRow) -> ArtifactView:
-    return ArtifactView(
-        run_id=row["run_id"],
-        job_id=row["job_id"],
-        job=row["job"],
-        attempt=row["attempt"],
-        name=row["name"],
-        digest=row["digest"],
-        size=row["size"],
-        files=row["files"],
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
     )

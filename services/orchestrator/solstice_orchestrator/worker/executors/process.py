@@ -20,8 +20,8 @@ from solstice_orchestrator.git.failures import is_machine
 from solstice_orchestrator.git.objects.checkout_copy import CheckoutCopy
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_beside
+from solstice_orchestrator.worker.artifacts.handing import Handing
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
-from solstice_orchestrator.worker.artifacts.sources import ArtifactSource
 from solstice_orchestrator.worker.artifacts.workspace_files import WorkspaceFiles
 from solstice_orchestrator.worker.executors.crowding import CrowdingWatch
 from solstice_orchestrator.worker.executors.disk import DiskWatch
@@ -84,6 +84,7 @@ class ProcessExecutor:
     async def run(self, execution: Execution, log: LogWriter, stop: asyncio.Event) -> Outcome:
         name = f"{execution.job_id}-{execution.attempt}"
         limited = LimitedLog(log, self.max_log_bytes)
+        handing = Handing(keeping=self.artifacts, attempt=execution, log=limited, stop=stop)
         outcome: Outcome | None = None
         try:
             async with self.workspaces.attempt(name) as empty:
@@ -92,15 +93,9 @@ class ProcessExecutor:
                     outcome = brought
                 else:
                     workspace = await self._with_checkout(empty, brought, execution)
-                    async with self.launcher.launch(execution, workspace) as launch:
-                        outcome = (
-                            launch
-                            if isinstance(launch, Outcome)
-                            else await self._launched(execution, workspace, launch, limited, stop)
-                        )
-                    if outcome.state is JobState.SUCCEEDED and not isinstance(launch, Outcome):
-                        source = launch.source or WorkspaceFiles(workspace.source)
-                        outcome = await self._handed_out(execution, source, outcome, limited, stop)
+                    outcome = await handing.hand_in(workspace.source)
+                    if outcome is None:
+                        outcome = await self._with_launch(execution, workspace, handing, limited, stop)
         except (OSError, RuntimeError) as error:
             # Before the job began, or else while its workspace was removed. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
@@ -117,6 +112,23 @@ class ProcessExecutor:
             await limited.remark(outcome.detail)
         return outcome
 
+    async def _with_launch(
+        self,
+        execution: Execution,
+        workspace: Workspace,
+        handing: Handing,
+        log: LimitedLog,
+        stop: asyncio.Event,
+    ) -> Outcome:
+        async with self.launcher.launch(execution, workspace) as launch:
+            if isinstance(launch, Outcome):
+                return launch
+            outcome = await self._launched(execution, workspace, launch, log, stop)
+        if outcome.state is JobState.SUCCEEDED:
+            source = launch.source or WorkspaceFiles(workspace.source)
+            outcome = await handing.hand_out(source, outcome)
+        return outcome
+
     async def _with_checkout(
         self, workspace: Workspace, copy: CheckoutCopy | None, execution: Execution
     ) -> Workspace:
@@ -127,7 +139,7 @@ class ProcessExecutor:
         if copy is None:
             return workspace
         unwritten = replace(workspace, checkout=copy)
-        if not self.launcher.needs_files(execution):
+        if not self.launcher.needs_files(execution) and not execution.spec.needed_artifacts:
             return unwritten
         with self.checkout.starting():
             await write_checkout_here(unwritten)
@@ -175,31 +187,6 @@ class ProcessExecutor:
                 ),
             ],
         }
-
-    async def _handed_out(
-        self,
-        execution: Execution,
-        source: ArtifactSource,
-        succeeded: Outcome,
-        log: LimitedLog,
-        stop: asyncio.Event,
-    ) -> Outcome:
-        """Keep the artifacts of a job whose processes have ended, and return its outcome."""
-        for spec in execution.spec.artifacts:
-            if self.artifacts is None:
-                return replace(
-                    succeeded,
-                    state=JobState.ERRORED,
-                    reason=Reason.ARTIFACT_NOT_STORED,
-                    detail="no directory of artifacts is set up here",
-                )
-            record = await self.artifacts.keep(source, spec, execution.record_artifact, stop)
-            if isinstance(record, Outcome):
-                return replace(succeeded, state=record.state, reason=record.reason, detail=record.detail)
-            await log.remark(
-                f"artifact {spec.name}: files: {record.files}, bytes: {record.size}, sha256:{record.digest}"
-            )
-        return succeeded
 
     async def _launched(
         self, execution: Execution, workspace: Workspace, launch: Launch, log: LimitedLog, stop: asyncio.Event

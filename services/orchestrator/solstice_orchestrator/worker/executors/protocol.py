@@ -2,14 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome
-from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, RecordArtifact
+from solstice_orchestrator.store.artifact_records import (
+    ArtifactAnswer,
+    ArtifactRecord,
+    NeededJob,
+    NeededJobs,
+    RecordArtifact,
+)
 
 LogWriter = Callable[[bytes], Awaitable[None]]
 """Takes output and marks (`log_marks.LogMark`) in order; it slows a job down by returning late."""
@@ -32,6 +38,11 @@ async def not_recorded(_image: str) -> None:
 async def stored_nowhere(_artifact: ArtifactRecord, _most_bytes: int) -> ArtifactAnswer:
     """Take the artifact of an attempt whose artifacts no store has."""
     return ArtifactAnswer.STORED
+
+
+async def no_needed_jobs(_names: Collection[str]) -> Mapping[str, NeededJob]:
+    """Return the jobs of an attempt that needs none."""
+    return {}
 
 
 class Provisioning:
@@ -79,6 +90,7 @@ class Execution:
     service_log: ServiceLogWriter = field(default=not_logged, repr=False)
     image_found: ImageWriter = field(default=not_recorded, repr=False)
     record_artifact: RecordArtifact = field(default=stored_nowhere, repr=False)
+    needed_jobs: NeededJobs = field(default=no_needed_jobs, repr=False)
     provisioning: Provisioning = field(default_factory=Provisioning, repr=False)
 
 

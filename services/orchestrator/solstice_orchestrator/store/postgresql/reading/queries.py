@@ -11,7 +11,7 @@ from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.scheduling.quotas import MINUTE
 from solstice_orchestrator.scheduling.workers import WorkerView
-from solstice_orchestrator.store.artifact_records import ArtifactView
+from solstice_orchestrator.store.artifact_records import ArtifactView, NeededJob
 from solstice_orchestrator.store.postgresql import purge
 from solstice_orchestrator.store.postgresql.reading import (
     demand_counts,
@@ -111,6 +111,11 @@ class PostgreSQLQueries:
     ) -> Sequence[ArtifactView]:
         return await self._read_transaction(
             lambda transaction: artifact_table.listed(transaction, run_id, job_id)
+        )
+
+    async def needed_jobs(self, run_id: str, names: Collection[str]) -> Mapping[str, NeededJob]:
+        return await self._read_transaction(
+            lambda transaction: artifact_table.needed(transaction, run_id, names)
         )
 
     async def recorded_digests(self, digests: Collection[str]) -> frozenset[str]:

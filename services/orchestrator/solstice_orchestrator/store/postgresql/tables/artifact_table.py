@@ -1,12 +1,18 @@
 """Stores which artifacts are kept, in PostgreSQL."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, ArtifactView
+from solstice_orchestrator.store.artifact_records import (
+    MOST_REPEATED,
+    ArtifactAnswer,
+    ArtifactRecord,
+    ArtifactView,
+    NeededJob,
+)
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.records.rows import artifact_view
+from solstice_orchestrator.store.records.artifact_rows import artifact_view, needed_jobs
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -66,6 +72,26 @@ async def listed(
         await transaction.now(),
     )
     return [artifact_view(row) for row in rows]
+
+
+async def needed(
+    transaction: PostgreSQLTransaction, run_id: str, names: Collection[str]
+) -> Mapping[str, NeededJob]:
+    """Return jobs of a run, or of those that it repeats, by their names."""
+    fetch, found = transaction.connection.fetch, dict[str, NeededJob]()
+    before: str | None = run_id
+    for _ in range(MOST_REPEATED):
+        missing = [name for name in names if name not in found]
+        if before is None or not missing:
+            break
+        jobs = await fetch(
+            "SELECT name, state FROM jobs WHERE run_id = $1 AND name = ANY($2::text[])", before, missing
+        )
+        found |= needed_jobs(jobs, await listed(transaction, before, None) if jobs else ())
+        before = await transaction.connection.fetchval(
+            "SELECT rerun_of FROM requests WHERE run_id = $1", before
+        )
+    return found
 
 
 async def expire(transaction: PostgreSQLTransaction, limit: int) -> int:

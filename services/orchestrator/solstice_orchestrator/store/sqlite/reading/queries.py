@@ -10,7 +10,7 @@ from solstice_common.storage.sqlite import SqliteDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.scheduling.workers import WorkerView
-from solstice_orchestrator.store.artifact_records import ArtifactView
+from solstice_orchestrator.store.artifact_records import ArtifactView, NeededJob
 from solstice_orchestrator.store.records.moment import Moment, StoreRules
 from solstice_orchestrator.store.sqlite import purge
 from solstice_orchestrator.store.sqlite.reading import demand_counts, views_of_runs, waiting, watermarks
@@ -101,6 +101,11 @@ class SqliteQueries:
     ) -> Sequence[ArtifactView]:
         return await self._database.read(
             lambda connection: artifact_table.listed(connection, self._clock(), run_id, job_id)
+        )
+
+    async def needed_jobs(self, run_id: str, names: Collection[str]) -> Mapping[str, NeededJob]:
+        return await self._database.read(
+            lambda connection: artifact_table.needed(connection, self._clock(), run_id, names)
         )
 
     async def recorded_digests(self, digests: Collection[str]) -> frozenset[str]:

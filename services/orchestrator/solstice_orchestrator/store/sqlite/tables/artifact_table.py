@@ -2,12 +2,18 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, ArtifactView
+from solstice_orchestrator.store.artifact_records import (
+    MOST_REPEATED,
+    ArtifactAnswer,
+    ArtifactRecord,
+    ArtifactView,
+    NeededJob,
+)
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.records.rows import artifact_view
+from solstice_orchestrator.store.records.artifact_rows import artifact_view, needed_jobs
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
 _OTHER_BYTES: Final = (
@@ -57,6 +63,26 @@ def listed(
         (value, now),
     )
     return [artifact_view(row) for row in rows]
+
+
+def needed(
+    connection: sqlite3.Connection, now: float, run_id: str, names: Collection[str]
+) -> Mapping[str, NeededJob]:
+    """Return jobs of a run, or of those that it repeats, by their names."""
+    found: dict[str, NeededJob] = {}
+    before: str | None = run_id
+    for _ in range(MOST_REPEATED):
+        missing = [name for name in names if name not in found]
+        if before is None or not missing:
+            break
+        jobs = connection.execute(
+            "SELECT name, state FROM jobs WHERE run_id = ? AND name IN (SELECT value FROM json_each(?))",
+            (before, json.dumps(missing)),
+        ).fetchall()
+        found |= needed_jobs(jobs, listed(connection, now, before, None) if jobs else ())
+        row = connection.execute("SELECT rerun_of FROM runs WHERE run_id = ?", (before,)).fetchone()
+        before = None if row is None else row["rerun_of"]
+    return found
 
 
 def expire(transaction: SqliteTransaction, limit: int) -> int:

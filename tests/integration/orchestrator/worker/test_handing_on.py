@@ -1,0 +1,113 @@
+"""Jobs of one run hand files on, by the store and the directory of artifacts."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from solstice_common.messages.states import JobState
+from solstice_orchestrator.domain.jobs import JobSpec, Reason
+from solstice_orchestrator.git.command import GitPolicy
+from solstice_orchestrator.store import JobStore, open_store
+from solstice_orchestrator.store.views import JobView, RunView
+from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
+from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
+from solstice_orchestrator.worker.execution import execute
+from solstice_orchestrator.worker.executors import Executor, make_executor
+from solstice_orchestrator.worker.workspaces import open_workspaces
+from solstice_orchestrator.workflow.reader import parse_workflow
+from tests.builders import job_request
+from tests.repositories import Repository
+from tests.stores import admitted, claimed, planning_task, sqlite_store
+
+WORKFLOW = r"""
+job build {
+    matrix { os linux mac }
+    step make run="mkdir dist; echo {matrix.os} > dist/app; echo $SOLSTICE_ATTEMPT > dist/made"
+    artifact dist path="dist/**"
+}
+job test {
+    needs build
+    artifacts dist from=build into=builds
+    artifacts dist from=build-mac
+    step look run="cat dist/app builds/build-linux/dist/app tracked; git status --short; exit $FAIL"
+    env { FAIL "1" }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A store, and the executor of processes."""
+
+    store: JobStore
+    executor: Executor
+    archives: ArtifactArchives
+    repository: Repository
+
+    async def plan(self, specs: tuple[JobSpec, ...]) -> str:
+        request = job_request(
+            repo_url=self.repository.url, commit_sha=self.repository.commit({"tracked": "file\n"})
+        )
+        run_id = await admitted(self.store, request)
+        assert await self.store.planned(await planning_task(self.store), specs)
+        return run_id
+
+    async def run_claimed(self) -> dict[str, JobView]:
+        """Run what may start now, and return it by its name."""
+        claims = await claimed(self.store)
+        async with asyncio.TaskGroup() as tasks:
+            for claim in claims:
+                tasks.create_task(
+                    execute(claim, store=self.store, executor=self.executor, stop=asyncio.Event())
+                )
+        views = [await self.store.job(claim.key.job_id) for claim in claims]
+        return {view.name: view for view in views if view is not None}
+
+    async def log_of(self, view: JobView) -> str:
+        page = await self.store.log(view.job_id)
+        assert page is not None
+        return b"".join(chunk.data for chunk in page.chunks).decode()
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Line]:
+    archives = ArtifactArchives(tmp_path / "artifacts")
+    async with open_store(sqlite_store(tmp_path)) as store, open_workspaces(tmp_path / "work") as workspaces:
+        executor = make_executor(
+            "process",
+            workspaces=workspaces,
+            git=GitPolicy(protocols=("file",)),
+            grace_seconds=0.2,
+            artifacts=ArtifactKeeping(directory=archives),
+        )
+        yield Line(store, executor, archives, Repository(tmp_path / "repository"))
+
+
+async def test_jobs_hand_files_on_and_a_rerun_gets_those_of_before(line: Line) -> None:
+    specs = parse_workflow(WORKFLOW.encode(), default_runs_on="linux").jobs
+    run_id = await line.plan(specs)
+    built = await line.run_claimed()
+    assert {view.state for view in built.values()} == {JobState.SUCCEEDED}
+    test = (await line.run_claimed())["test"]
+    assert (test.state, test.reason) == (JobState.FAILED, Reason.STEP_FAILED)
+    log = await line.log_of(test)
+    assert "\n$ artifacts\ndist of build-linux: files: 2, bytes: 3072, sha256:" in log
+    assert "$ look\nmac\nlinux\nfile\n?? builds/\n?? dist/\n" in log
+
+    again = await line.store.rerun_failed(run_id)
+    assert isinstance(again, RunView)
+    assert await line.store.planned(await planning_task(line.store), specs)
+    test = (await line.run_claimed())["test"]
+    assert (test.run_id, test.reason) == (again.run_id, Reason.STEP_FAILED)
+    assert "$ look\nmac\nlinux\nfile\n" in await line.log_of(test)
+
+    for archive in (line.archives.path / "sha256").glob("*/*"):
+        archive.unlink()
+    assert isinstance(await line.store.rerun_failed(again.run_id), RunView)
+    assert await line.store.planned(await planning_task(line.store), specs)
+    test = (await line.run_claimed())["test"]
+    # The world's failure is tried again.
+    assert (test.state, test.reason) == (JobState.BACKOFF, Reason.ARTIFACT_UNAVAILABLE)
