@@ -14,7 +14,7 @@ import pytest
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import NetworkAccess
-from solstice_orchestrator.domain.jobs import ArtifactSpec, NeededArtifact, Outcome, StepSpec
+from solstice_orchestrator.domain.jobs import ArtifactSpec, NeededArtifact, Outcome, ReportSpec, StepSpec
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.store.artifact_records import (
     ArtifactAnswer,
@@ -22,6 +22,7 @@ from solstice_orchestrator.store.artifact_records import (
     ArtifactView,
     NeededJob,
 )
+from solstice_orchestrator.store.records.report_records import ReportRecord
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping, ArtifactLimits
 from solstice_orchestrator.worker.executors import Executor, make_executor
@@ -57,6 +58,8 @@ class ExecutorSetup:
     archives: ArtifactArchives
     records: list[ArtifactRecord] = field(default_factory=list)
     """The artifacts of all jobs that have run."""
+    reported: list[ReportRecord] = field(default_factory=list)
+    """Their test reports."""
 
     async def run(
         self,
@@ -66,12 +69,17 @@ class ExecutorSetup:
         quiet: float | None = None,
         artifacts: tuple[ArtifactSpec, ...] = (),
         needed: Mapping[NeededArtifact, ArtifactView] = MappingProxyType({}),
+        reports: tuple[ReportSpec, ...] = (),
     ) -> tuple[Outcome, str]:
         output: list[bytes] = []
 
         async def record(artifact: ArtifactRecord, _most_bytes: int) -> ArtifactAnswer:
             self.records.append(artifact)
             return ArtifactAnswer.STORED
+
+        async def record_report(reported: ReportRecord) -> bool:
+            self.reported.append(reported)
+            return True
 
         async def log(data: bytes) -> None:
             output.append(data)
@@ -88,8 +96,14 @@ class ExecutorSetup:
             no_output_seconds=quiet,
             artifacts=artifacts,
             needed_artifacts=tuple(needed),
+            reports=reports,
         )
-        attempt = replace(execution(spec, self.request), record_artifact=record, needed_jobs=needed_jobs)
+        attempt = replace(
+            execution(spec, self.request),
+            record_artifact=record,
+            needed_jobs=needed_jobs,
+            record_report=record_report,
+        )
         outcome = await self.executor.run(attempt, log, stop or asyncio.Event())
         return outcome, b"".join(output).decode()
 

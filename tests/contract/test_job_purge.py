@@ -3,6 +3,7 @@
 import asyncio
 
 from solstice_common.messages import JobRequestV1
+from solstice_orchestrator.reports.values import JobReport
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.artifact_records import ArtifactRecord
 from solstice_orchestrator.store.protocol import (
@@ -11,6 +12,7 @@ from solstice_orchestrator.store.protocol import (
     Duplicate,
     Purged,
 )
+from solstice_orchestrator.store.records.report_records import ReportRecord
 from tests.builders import job, job_request
 from tests.stores import (
     SUCCEEDED,
@@ -26,6 +28,8 @@ from tests.stores import (
 DAY = 86_400.0
 ARTIFACT = ArtifactRecord(name="dist", digest="ab" * 32, size=1, files=1, retention_seconds=1e9)
 
+REPORT = ReportRecord(report=JobReport(), commit_sha="ab" * 20, trusted=True)
+
 
 async def finished(store: JobStore, request: JobRequestV1 | None = None) -> str:
     """A run that has ended, with a log."""
@@ -37,6 +41,7 @@ async def finished(store: JobStore, request: JobRequestV1 | None = None) -> str:
         assert await store.append_log(claim.key, [chunk(1), chunk(2)])
         assert await store.append_log(claim.key, [chunk(1)], "db")
         assert await store.record_artifact(claim.key, ARTIFACT, 0)
+        assert await store.record_report(claim.key.job_id, claim.key.number, REPORT)
         assert await store.finish(claim.key, SUCCEEDED)
     return run_id
 
@@ -69,6 +74,7 @@ async def test_a_run_that_ended_long_enough_ago_is_gone_with_all_that_was_its(
         assert await store.attempts(view.job_id) == []
         assert await store.log(view.job_id) is None
         assert await store.logged_services(view.job_id, attempt=1) == []
+        assert await store.reports(job_id=view.job_id) == []
     assert await store.recorded_digests([ARTIFACT.digest]) == frozenset()
 
 

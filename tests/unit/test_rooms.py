@@ -12,7 +12,7 @@ from tests.architecture_tables import PACKAGES, ROOT
 
 ENTRIES: Final = 16
 """Modules and folders of one package; who opens it sees them at a glance."""
-ROOMS: Final[Mapping[str, int]] = {"forge-integration": 18, "orchestrator": 20}
+ROOMS: Final[Mapping[str, int]] = {"forge-integration": 18, "orchestrator": 21}
 """The tops of services have more: each of their entries is a room of its own in the contract of layers."""
 LINES: Final = 400
 """Of one module at most; few pass 350."""

@@ -32,7 +32,7 @@ TERMS: Final[Mapping[str, str]] = {
     "frame git input limit line local log member memory mode name node note option operation orchestrator output page policy process "
     "protocol reader reading record result right role script secret setting signature ssh text timeout tool trace user value writer",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
-    "execution health metric order plan planning rate reason repeat replay report rerun "
+    "execution health metric order plan planning rate reason repeat replay rerun "
     "retention rule schedule simulation stop supervisor weighted workflow workspace",
     "English": "answer bound decision declared denied dropping embedded enqueue fact family finding found invalid keep kind "
     "left lost missed missing move named need new next not part planned pushed question refusal refused round running scale "

@@ -11,6 +11,7 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.domain.container_spec import ANY_CONTAINER, ContainerSpec
+from solstice_orchestrator.reports.values import CaseCounts
 
 
 class Reason(StrEnum):
@@ -60,6 +61,8 @@ class Reason(StrEnum):
     """An artifact that it needs was never made, or has expired."""
     ARTIFACT_NOT_PLACED = "artifact_not_placed"
     """Something in its workspace is in the way of an artifact that it needs."""
+    REPORT_UNUSABLE = "report_unusable"
+    """Its steps succeeded, but a test report that it requires is missing, has no test, or cannot be read."""
     SUPERSEDED = "superseded"
     """A newer run, named in the detail, replaced it."""
     NEEDS_FAILED = "needs_failed"
@@ -267,6 +270,18 @@ class NeededArtifact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSpec:
+    """Test reports that a job writes, as the workflow file describes them."""
+
+    format: str
+    """`junit`."""
+    path: str
+    """The pattern of their files, as that of an artifact."""
+    required: bool = False
+    """Whether a job whose steps succeeded fails when no test was read, or some file could not be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """One job of a workflow, as planned: all that an executor needs besides the request."""
 
@@ -298,6 +313,8 @@ class JobSpec:
     """Restored before its first step, and saved when it succeeded."""
     needed_artifacts: tuple[NeededArtifact, ...] = ()
     """Placed before its first step, in this order."""
+    reports: tuple[ReportSpec, ...] = ()
+    """Read after its last step, also when one failed."""
     unmet: str = ""
     """The condition that leaves it out of this run; empty: it is part of it."""
 
@@ -323,6 +340,8 @@ class Outcome:
     """The image of its container, with the digest that ran; empty when it had none."""
     provisioning_seconds: float | None = None
     """How long it took until its container or VM was ready, or was given up; None: it had none."""
+    tests: CaseCounts | None = None
+    """What its test reports count; None: it has none."""
     egress: tuple[tuple[str, int], ...] = ()
     """How many requests to hosts outside had each result (`EgressResult`), where it had a proxy to them."""
 

@@ -19,6 +19,7 @@ from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.scheduling.workers import WorkerState
 from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, ArtifactRecords
 from solstice_orchestrator.store.job_queries import JobQueries
+from solstice_orchestrator.store.records.report_records import ReportRecords
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.schedule_store import ScheduleStore
 from solstice_orchestrator.store.traced_runs import RunTraces
@@ -159,7 +160,7 @@ class Purged:
     """Whether the next step may find more."""
 
 
-class JobStore(JobQueries, WorkerRegistry, RunTraces, ArtifactRecords, Protocol):
+class JobStore(JobQueries, WorkerRegistry, RunTraces, ArtifactRecords, ReportRecords, Protocol):
     """Requests, runs, jobs, attempts, logs and the outbox, shared by any number of orchestrators.
 
     * Safe to call from any task; calls made together are carried out together.

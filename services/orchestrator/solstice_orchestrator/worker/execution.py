@@ -21,8 +21,10 @@ from solstice_orchestrator.domain.jobs import Outcome, Reason, named_secrets
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_to_completion
+from solstice_orchestrator.reports.reduction import masked_report
 from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord, NeededJob
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LastChunks
+from solstice_orchestrator.store.records.report_records import ReportRecord
 from solstice_orchestrator.worker.executors.protocol import Execution, Executor, LogWriter, Provisioning
 from solstice_orchestrator.worker.log_buffer import (
     DEFAULT_RETRY_LIMIT,
@@ -89,6 +91,11 @@ async def execute(
     async def needed_jobs(names: Collection[str]) -> Mapping[str, NeededJob]:
         return await retry_while_unavailable(lambda: store.needed_jobs(claim.run_id, names), rng, retry_limit)
 
+    async def record_report(record: ReportRecord) -> bool:
+        return await retry_while_unavailable(
+            lambda: store.record_report(claim.key.job_id, claim.key.number, record), rng, retry_limit
+        )
+
     label = f"{claim.spec.name} #{claim.key.number}"
     provisioning = Provisioning(
         on_begun=lambda: preparing.append(
@@ -110,6 +117,7 @@ async def execute(
         image_found=partial(_record_image, store, claim.key),
         record_artifact=record_artifact,
         needed_jobs=needed_jobs,
+        record_report=record_report,
         provisioning=provisioning,
     )
     running = asyncio.create_task(
@@ -207,12 +215,17 @@ async def _with_secrets(
         execution,
         secrets=granted.values,
         service_log=lambda service, data: writers[service](data),
+        record_report=lambda record: execution.record_report(_masked_report(masking, record)),
     )
     outcome = await _outcome(executor, secret, _masking_writer(masking, log.write), stop)
     await log.write(masking.end())
     for name, each in services.items():
         await execution.service_log(name, each.end())
     return replace(outcome, detail=masking.masked(outcome.detail))
+
+
+def _masked_report(masking: Masking, record: ReportRecord) -> ReportRecord:
+    return replace(record, report=masked_report(record.report, masking.masked, masking.masked_beginning))
 
 
 def _masking_writer(masking: Masking, write: LogWriter) -> LogWriter:

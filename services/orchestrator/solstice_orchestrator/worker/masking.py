@@ -13,6 +13,7 @@ import re
 import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from string import ascii_letters
 from typing import Final
@@ -89,6 +90,13 @@ class Masking:
     def masked(self, text: str) -> str:
         """Return a complete text with its secrets masked."""
         return self._masked(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+
+    def masked_beginning(self, text: str) -> str:
+        """Return a text that was cut, with its secrets masked.
+
+        Half of one at its end is left out.
+        """
+        return copy(self).feed(text.encode(errors="surrogateescape")).decode(errors="replace")
 
     def _masked(self, data: bytes) -> bytes:
         text = _Text(data)

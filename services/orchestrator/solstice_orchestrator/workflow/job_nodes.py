@@ -11,6 +11,7 @@ from solstice_orchestrator.domain.jobs import (
     Concurrency,
     GroupMode,
     JobSpec,
+    ReportSpec,
     StepSpec,
 )
 from solstice_orchestrator.workflow.checkout_node import NO_PROPERTIES, CheckoutProperties, read_checkout
@@ -25,7 +26,7 @@ from solstice_orchestrator.workflow.conditions.condition_node import (
 from solstice_orchestrator.workflow.conditions.expression import PLAIN, Vocabulary
 from solstice_orchestrator.workflow.container_node import SIZES, ContainerProperties, read_container
 from solstice_orchestrator.workflow.env_node import VARIABLE, read_env
-from solstice_orchestrator.workflow.job_files.artifact_node import read_artifacts
+from solstice_orchestrator.workflow.job_files.artifact_node import read_artifacts, read_reports
 from solstice_orchestrator.workflow.job_files.cache_node import read_caches, with_caches
 from solstice_orchestrator.workflow.job_files.needed_node import (
     ArtifactRequest,
@@ -116,6 +117,7 @@ class JobDraft:
     artifacts: tuple[ArtifactSpec, ...] = ()
     caches: tuple[CacheSpec, ...] = ()
     artifact_requests: tuple[ArtifactRequest, ...] = ()
+    reports: tuple[ReportSpec, ...] = ()
 
     @property
     def name(self) -> str:
@@ -147,6 +149,7 @@ class JobDraft:
             artifacts=self.artifacts,
             needed_artifacts=needed_artifacts(self.artifact_requests, needed),
             caches=with_caches(self.caches, defaults.caches, self.position),
+            reports=self.reports,
         )
 
 
@@ -233,6 +236,7 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
             "artifact",
             "artifacts",
             "cache",
+            "report",
         ),
         "in a job",
         once=once,
@@ -272,6 +276,7 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
         artifacts=read_artifacts(node, combination.fill),
         caches=read_caches(node, combination.fill),
         artifact_requests=read_needed(node, combination.fill),
+        reports=read_reports(node, combination.fill),
     )
 
 

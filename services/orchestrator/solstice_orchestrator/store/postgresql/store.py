@@ -44,7 +44,12 @@ from solstice_orchestrator.store.postgresql.finish import ClaimCache, SingleJobR
 from solstice_orchestrator.store.postgresql.reading.queries import Clock, PostgreSQLQueries
 from solstice_orchestrator.store.postgresql.schedule import PostgreSQLScheduleStore
 from solstice_orchestrator.store.postgresql.supersede import settle_group
-from solstice_orchestrator.store.postgresql.tables import artifact_table, run_traces, worker_table
+from solstice_orchestrator.store.postgresql.tables import (
+    artifact_table,
+    report_table,
+    run_traces,
+    worker_table,
+)
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction, change_runs
 from solstice_orchestrator.store.protocol import (
     Admission,
@@ -58,6 +63,7 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
 )
 from solstice_orchestrator.store.records.moment import StoreRules
+from solstice_orchestrator.store.records.report_records import ReportRecord
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.run_operations import RunOperations
 from solstice_orchestrator.store.traced_runs import TracedRun
@@ -150,6 +156,11 @@ class PostgreSQLStore(PostgreSQLQueries, RunOperations):
     ) -> ArtifactAnswer:
         return await self._write(
             lambda transaction: artifact_table.record(transaction, key, artifact, most_bytes)
+        )
+
+    async def record_report(self, job_id: str, attempt: int, record: ReportRecord) -> bool:
+        return await self._write(
+            lambda transaction: report_table.record(transaction, job_id, attempt, record)
         )
 
     async def expire_artifacts(self, limit: int) -> int:

@@ -27,6 +27,7 @@ from solstice_orchestrator.domain.jobs import (
     JobSpec,
     NeededArtifact,
     Reason,
+    ReportSpec,
     StepCondition,
     StepSpec,
 )
@@ -128,6 +129,7 @@ def encode_spec(spec: JobSpec) -> bytes:
             **({"artifacts": spec.artifacts} if spec.artifacts else {}),
             **({"caches": spec.caches} if spec.caches else {}),
             **({"needed_artifacts": spec.needed_artifacts} if spec.needed_artifacts else {}),
+            **({"reports": spec.reports} if spec.reports else {}),
         }
     )
 
@@ -173,6 +175,7 @@ def _read_spec(text: bytes) -> JobSpec:
         ),
         checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
         artifacts=tuple(ArtifactSpec(**artifact) for artifact in fields.get("artifacts", ())),
+        reports=tuple(ReportSpec(**report) for report in fields.get("reports", ())),
         caches=tuple(_read_cache(cache) for cache in fields.get("caches", ())),
         needed_artifacts=tuple(NeededArtifact(**needed) for needed in fields.get("needed_artifacts", ())),
     )

@@ -38,6 +38,7 @@ from solstice_orchestrator.store.protocol import (
     Renewal,
 )
 from solstice_orchestrator.store.records.moment import Moment, StoreRules
+from solstice_orchestrator.store.records.report_records import ReportRecord
 from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.store.run_operations import RunOperations
 from solstice_orchestrator.store.sqlite import (
@@ -56,7 +57,7 @@ from solstice_orchestrator.store.sqlite.notifier import StoreNotifier
 from solstice_orchestrator.store.sqlite.reading.queries import Clock, SqliteQueries
 from solstice_orchestrator.store.sqlite.schedule import SqliteScheduleStore
 from solstice_orchestrator.store.sqlite.supersede import settle_groups
-from solstice_orchestrator.store.sqlite.tables import artifact_table, run_traces, worker_table
+from solstice_orchestrator.store.sqlite.tables import artifact_table, report_table, run_traces, worker_table
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction, change_runs
 from solstice_orchestrator.store.traced_runs import TracedRun
 from solstice_orchestrator.store.views import (
@@ -165,6 +166,12 @@ class SqliteStore(SqliteQueries, RunOperations):
     ) -> ArtifactAnswer:
         return await self._write(
             lambda transaction: artifact_table.record(transaction, key, artifact, most_bytes),
+            topics=StoreTopic.VIEWS,
+        )
+
+    async def record_report(self, job_id: str, attempt: int, record: ReportRecord) -> bool:
+        return await self._write(
+            lambda transaction: report_table.record(transaction, job_id, attempt, record),
             topics=StoreTopic.VIEWS,
         )
 

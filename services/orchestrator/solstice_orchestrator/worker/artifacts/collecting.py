@@ -50,14 +50,15 @@ def collect(
     most_bytes: int,
     room_bytes: int,
     is_ended: Callable[[], bool] = lambda: False,
+    limit_words: str = "which an artifact may have (ARTIFACT_MAX_MIB)",
 ) -> CollectedFiles | NotCollected:
     """Write the files of `source` that fit the pattern as an archive to `out`.
 
-    `most_bytes` is what the artifact may have, `room_bytes` what the disk has for it. Once `is_ended` says so, it
+    `most_bytes` is what the artifact may have (`limit_words` says by which rule), `room_bytes` what the disk has for it. Once `is_ended` says so, it
     stops. An error that is not the job's doing is ARTIFACT_NOT_STORED; OSError is not raised.
     """
     archive = _Archive(out)
-    collection = _Collection(spec, archive, most_bytes, room_bytes, is_ended)
+    collection = _Collection(spec, archive, most_bytes, room_bytes, is_ended, limit_words)
     try:
         with _reading("."), source() as folder:
             collection.begin(folder)
@@ -112,6 +113,7 @@ class _Collection:
     most_bytes: int
     room_bytes: int
     is_ended: Callable[[], bool]
+    limit_words: str
     files: int = 0
     entries: int = field(default=0, init=False)
 
@@ -187,7 +189,7 @@ class _Collection:
         if total > self.most_bytes:
             raise refused(
                 path,
-                f"makes it larger than {self.most_bytes // 1024**2} MiB, which an artifact may have (ARTIFACT_MAX_MIB)",
+                f"makes it larger than {self.most_bytes // 1024**2} MiB, {self.limit_words}",
             )
         if total > self.room_bytes:
             raise NoCollection(

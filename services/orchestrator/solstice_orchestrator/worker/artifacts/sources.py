@@ -89,7 +89,7 @@ def refused(path: bytes, what: str) -> NoCollection:
 def expect_plain_file(mode: int, path: bytes) -> None:
     """Raise NoCollection for what is no plain file."""
     if not stat.S_ISREG(mode):
-        raise refused(path, f"is {_kind(mode)}, and an artifact has plain files alone")
+        raise refused(path, f"is {_kind(mode)}, and plain files alone are taken")
 
 
 def _kind(mode: int) -> str:

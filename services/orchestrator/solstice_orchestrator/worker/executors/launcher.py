@@ -43,6 +43,8 @@ class Launch:
     """Whether the steps cannot reach their supervisor."""
     source: ArtifactSource | None = None
     """Where the files of the steps are once all has ended; None: in the workspace."""
+    leaves_reports: bool = True
+    """Whether files can be read also when a step failed, as test reports are."""
     title: str = "$ container"
     notice: str = ""
     """Written into the log before the first step, after the title; the place where the steps run."""

@@ -22,6 +22,7 @@ from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes.completion import run_beside
 from solstice_orchestrator.worker.artifacts.handing import Handing
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
+from solstice_orchestrator.worker.artifacts.report_reading import ReportReading
 from solstice_orchestrator.worker.artifacts.workspace_files import WorkspaceFiles
 from solstice_orchestrator.worker.executors.crowding import CrowdingWatch
 from solstice_orchestrator.worker.executors.disk import DiskWatch
@@ -76,6 +77,7 @@ class ProcessExecutor:
     crowding: CrowdingWatch = field(default_factory=CrowdingWatch)
     artifacts: ArtifactKeeping | None = None
     """None: artifacts are not kept, and a job that has one fails."""
+    reports: ReportReading = field(default_factory=ReportReading)
 
     @property
     def isolates(self) -> bool:
@@ -124,8 +126,16 @@ class ProcessExecutor:
             if isinstance(launch, Outcome):
                 return launch
             outcome = await self._launched(execution, workspace, launch, log, stop)
+        source = launch.source or WorkspaceFiles(workspace.source)
+        outcome = await self.reports.keep(
+            execution,
+            source if launch.leaves_reports else None,
+            (str(workspace.source), launch.environment.get("SOLSTICE_WORKSPACE", "")),
+            outcome,
+            remark=log.remark,
+            stop=stop,
+        )
         if outcome.state is JobState.SUCCEEDED:
-            source = launch.source or WorkspaceFiles(workspace.source)
             outcome = await handing.hand_out(source, outcome)
         return outcome
 
@@ -155,8 +165,8 @@ class ProcessExecutor:
             "timeout": spec.timeout_seconds,
             "setup": launch.setup_seconds,
             "isolated": launch.isolates,
-            # Artifacts are taken from the workspace after the supervisor's end.
-            "remove": "" if spec.artifacts else str(launch.removes or ""),
+            # Artifacts and reports are taken from the workspace after the supervisor's end.
+            "remove": "" if spec.artifacts or spec.reports else str(launch.removes or ""),
             "steps": [
                 *(
                     [

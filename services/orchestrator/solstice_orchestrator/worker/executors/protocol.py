@@ -16,6 +16,7 @@ from solstice_orchestrator.store.artifact_records import (
     NeededJobs,
     RecordArtifact,
 )
+from solstice_orchestrator.store.records.report_records import RecordReport, ReportRecord
 
 LogWriter = Callable[[bytes], Awaitable[None]]
 """Takes output and marks (`log_marks.LogMark`) in order; it slows a job down by returning late."""
@@ -43,6 +44,11 @@ async def stored_nowhere(_artifact: ArtifactRecord, _most_bytes: int) -> Artifac
 async def no_needed_jobs(_names: Collection[str]) -> Mapping[str, NeededJob]:
     """Return the jobs of an attempt that needs none."""
     return {}
+
+
+async def reported_nowhere(_record: ReportRecord) -> bool:
+    """Take the test report of an attempt whose reports no store has."""
+    return True
 
 
 class Provisioning:
@@ -91,6 +97,7 @@ class Execution:
     image_found: ImageWriter = field(default=not_recorded, repr=False)
     record_artifact: RecordArtifact = field(default=stored_nowhere, repr=False)
     needed_jobs: NeededJobs = field(default=no_needed_jobs, repr=False)
+    record_report: RecordReport = field(default=reported_nowhere, repr=False)
     provisioning: Provisioning = field(default_factory=Provisioning, repr=False)
 
 

@@ -1,11 +1,11 @@
-"""Read the nodes `artifact` of a job. Pure."""
+"""Read the nodes `artifact` and `report` of a job: files that it leaves. Pure."""
 
 import re
 from collections.abc import Collection
 from typing import Final
 
 from solstice_common.values.globs import InvalidGlob, meaningful
-from solstice_orchestrator.domain.jobs import ArtifactSpec
+from solstice_orchestrator.domain.jobs import ArtifactSpec, ReportSpec
 from solstice_orchestrator.workflow.env_node import Fill
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue
 from solstice_orchestrator.workflow.shape import (
@@ -14,6 +14,7 @@ from solstice_orchestrator.workflow.shape import (
     identifier,
     properties,
     text,
+    truth,
 )
 
 MAX_NAME: Final = 100
@@ -21,6 +22,9 @@ MAX_ARTIFACTS: Final = 20
 """Artifacts of one job."""
 MAX_PATH: Final = 1024
 MAX_DAYS: Final = 366
+MAX_REPORTS: Final = 10
+"""Nodes `report` of one job."""
+JUNIT: Final = "junit"
 _RETENTION: Final = re.compile(r"([1-9][0-9]{0,4})([dh])")
 _SECONDS: Final = {"d": 86400.0, "h": 3600.0}
 
@@ -52,6 +56,36 @@ def _artifact(node: KdlNode, known: Collection[str], fill: Fill) -> ArtifactSpec
         name=name,
         path=_path(values["path"], fill),
         retention_seconds=_retention(values["retention"]) if "retention" in values else None,
+    )
+
+
+def read_reports(node: KdlNode, fill: Fill) -> tuple[ReportSpec, ...]:
+    """Read the test reports of a `job` node."""
+    reports: list[ReportSpec] = []
+    for child in node.children:
+        if child.name == "report":
+            if len(reports) == MAX_REPORTS:
+                raise child.position.problem(f"a job may have {MAX_REPORTS} nodes 'report', no more")
+            report = _report(child, fill)
+            if any(each.path == report.path for each in reports):
+                raise child.arguments[1].position.problem("the job has a report of these files already")
+            reports.append(report)
+    return tuple(reports)
+
+
+def _report(node: KdlNode, fill: Fill) -> ReportSpec:
+    expect_arguments(node, 2, 'a report has a format and its files: report "junit" "build/**/*.xml"')
+    expect_childless(node)
+    values = properties(node, ("required",))
+    name = text(node.arguments[0], "the format of a report")
+    if name != JUNIT:
+        raise node.arguments[0].position.problem(
+            f'reports are in the format "{JUNIT}", which most tools can write, and not {name[:40]!r}'
+        )
+    return ReportSpec(
+        format=JUNIT,
+        path=_path(node.arguments[1], fill),
+        required="required" in values and truth(values["required"], "required is #true or #false"),
     )
 
 

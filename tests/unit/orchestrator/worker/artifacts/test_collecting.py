@@ -144,10 +144,8 @@ def test_what_is_no_plain_file_is_refused_by_name(
 ) -> None:
     (workspace / "dist/good").touch()
     make(workspace / "dist")
-    assert Collected(workspace).refusal == f"dist/x is {kind}, and an artifact has plain files alone"
-    assert (
-        Collected(workspace, "dist/x").refusal == f"dist/x is {kind}, and an artifact has plain files alone"
-    )
+    assert Collected(workspace).refusal == f"dist/x is {kind}, and plain files alone are taken"
+    assert Collected(workspace, "dist/x").refusal == f"dist/x is {kind}, and plain files alone are taken"
 
 
 # CI is root. The other special files, which anyone can make, are tested for everyone.

@@ -3,10 +3,16 @@
 import pytest
 
 from solstice_common.errors import InvalidWorkflow
-from solstice_orchestrator.domain.jobs import ArtifactSpec
+from solstice_orchestrator.domain.jobs import ArtifactSpec, ReportSpec
 from solstice_orchestrator.store.records.rows import decode_spec, encode_spec
 from solstice_orchestrator.workflow.job_files.artifact_node import MAX_ARTIFACTS
 from solstice_orchestrator.workflow.reader import parse_workflow
+
+
+def reports(lines: str) -> list[tuple[ReportSpec, ...]]:
+    jobs = parse_workflow(f"job build {{\n{lines}\n step run=x\n}}".encode(), default_runs_on="linux").jobs
+    assert [decode_spec(encode_spec(each)) for each in jobs] == list(jobs)
+    return [each.reports for each in jobs]
 
 
 def artifacts(lines: str, job: str = "") -> list[tuple[ArtifactSpec, ...]]:
@@ -67,5 +73,40 @@ def test_each_job_of_a_matrix_has_artifacts_of_its_own() -> None:
 def test_a_mistake_is_named_with_its_place(line: str, place: str, words: str) -> None:
     with pytest.raises(InvalidWorkflow) as caught:
         artifacts(line)
+    assert f"{caught.value.line}:{caught.value.column}" == place
+    assert words in str(caught.value)
+
+
+def test_a_report_has_a_format_and_files() -> None:
+    assert reports('report "junit" "build/**/*.xml"\nreport junit a.xml required=#true') == [
+        (
+            ReportSpec(format="junit", path="build/**/*.xml"),
+            ReportSpec(format="junit", path="a.xml", required=True),
+        )
+    ]
+    assert reports("") == [()]
+    assert [each.path for (each,) in reports('matrix { os a b }\nreport junit "{matrix.os}/*.xml"')] == [
+        "a/*.xml",
+        "b/*.xml",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "words"),
+    [
+        ("report junit", "2:1", "a format and its files"),
+        ("report junit a b", "2:16", "a format and its files"),
+        ("report tap a", "2:8", "and not 'tap'"),
+        ("report junit a { x }", "2:18", "takes no block"),
+        ("report junit a required=yes", "2:25", "required is #true or #false"),
+        ("report junit a name=x", "2:16", "no property 'name'"),
+        ('report junit "../x"', "2:14", "'..'"),
+        ("report junit a\nreport junit a", "3:14", "already"),
+        ("\n".join(f"report junit a{n}" for n in range(11)), "12:1", "10 nodes 'report'"),
+    ],
+)
+def test_a_mistake_in_a_report_is_named_with_its_place(line: str, place: str, words: str) -> None:
+    with pytest.raises(InvalidWorkflow) as caught:
+        reports(line)
     assert f"{caught.value.line}:{caught.value.column}" == place
     assert words in str(caught.value)

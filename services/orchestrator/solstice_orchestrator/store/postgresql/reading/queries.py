@@ -20,10 +20,16 @@ from solstice_orchestrator.store.postgresql.reading import (
     waiting,
     watermarks,
 )
-from solstice_orchestrator.store.postgresql.tables import artifact_table, start_limits, worker_table
+from solstice_orchestrator.store.postgresql.tables import (
+    artifact_table,
+    report_table,
+    start_limits,
+    worker_table,
+)
 from solstice_orchestrator.store.postgresql.tables.clock import EstimatedClock
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.records.moment import StoreRules
+from solstice_orchestrator.store.records.report_records import AttemptNumber, ReportView
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -117,6 +123,21 @@ class PostgreSQLQueries:
         return await self._read_transaction(
             lambda transaction: artifact_table.needed(transaction, run_id, names)
         )
+
+    async def reports(
+        self, *, run_id: str | None = None, job_id: str | None = None, details: bool = True
+    ) -> Sequence[ReportView]:
+        return await self._read(
+            lambda connection: report_table.listed(connection, run_id, job_id, details=details)
+        )
+
+    async def repository_reports(
+        self, repository: str, *, limit: int, ref: str | None = None
+    ) -> Sequence[ReportView]:
+        return await self._read(lambda connection: report_table.newest(connection, repository, limit, ref))
+
+    async def report_results(self, attempts: Collection[AttemptNumber]) -> Mapping[AttemptNumber, bytes]:
+        return await self._read(lambda connection: report_table.results(connection, attempts))
 
     async def recorded_digests(self, digests: Collection[str]) -> frozenset[str]:
         return await self._read(lambda connection: artifact_table.recorded(connection, digests))

@@ -12,9 +12,10 @@ from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, Wat
 from solstice_orchestrator.scheduling.workers import WorkerView
 from solstice_orchestrator.store.artifact_records import ArtifactView, NeededJob
 from solstice_orchestrator.store.records.moment import Moment, StoreRules
+from solstice_orchestrator.store.records.report_records import AttemptNumber, ReportView
 from solstice_orchestrator.store.sqlite import purge
 from solstice_orchestrator.store.sqlite.reading import demand_counts, views_of_runs, waiting, watermarks
-from solstice_orchestrator.store.sqlite.tables import artifact_table, start_limits, worker_table
+from solstice_orchestrator.store.sqlite.tables import artifact_table, report_table, start_limits, worker_table
 from solstice_orchestrator.store.views import (
     AttemptView,
     JobFilters,
@@ -107,6 +108,23 @@ class SqliteQueries:
         return await self._database.read(
             lambda connection: artifact_table.needed(connection, self._clock(), run_id, names)
         )
+
+    async def reports(
+        self, *, run_id: str | None = None, job_id: str | None = None, details: bool = True
+    ) -> Sequence[ReportView]:
+        return await self._database.read(
+            lambda connection: report_table.listed(connection, run_id, job_id, details=details)
+        )
+
+    async def repository_reports(
+        self, repository: str, *, limit: int, ref: str | None = None
+    ) -> Sequence[ReportView]:
+        return await self._database.read(
+            lambda connection: report_table.newest(connection, repository, limit, ref)
+        )
+
+    async def report_results(self, attempts: Collection[AttemptNumber]) -> Mapping[AttemptNumber, bytes]:
+        return await self._database.read(lambda connection: report_table.results(connection, attempts))
 
     async def recorded_digests(self, digests: Collection[str]) -> frozenset[str]:
         return await self._database.read(lambda connection: artifact_table.recorded(connection, digests))

@@ -133,6 +133,7 @@ class QemuLauncher:
             prefix=vm_step.PREFIX,
             isolates=True,
             source=DeviceFiles(directory / OUT),
+            leaves_reports=False,
             title="$ vm",
             notice=f"{plan.image.folder.name} ({self.accelerator}, {plan.cpus} processors, "
             f"{plan.memory_bytes // 1024 // 1024} MiB)",

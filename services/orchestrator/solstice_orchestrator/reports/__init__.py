@@ -1,0 +1,1 @@
+"""What the test reports of jobs say: read, counted and compared. Pure, except for `__main__`."""
