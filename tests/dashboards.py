@@ -276,6 +276,27 @@ DASHBOARDS: Final = (
                 queries={"{{result}}": rate("solstice_egress_requests_total", "result")},
             ),
             Panel(
+                title="Caches of jobs",
+                about="Restored and saved, by what came of it; `error` is for the operator.",
+                unit="ops",
+                queries={
+                    "{{operation}}: {{result}}": rate(
+                        "solstice_cache_operations_total", "operation", "result"
+                    ),
+                    "evicted": rate("solstice_caches_evicted_total"),
+                },
+            ),
+            Panel(
+                title="Bytes of caches",
+                unit="Bps",
+                queries={"{{operation}}": rate("solstice_cache_bytes_total", "operation")},
+            ),
+            Panel(
+                title="Time to restore or save a cache",
+                unit="s",
+                queries=quantiles("solstice_cache_seconds", "operation"),
+            ),
+            Panel(
                 title="Processor of the orchestrators",
                 unit="percentunit",
                 queries={

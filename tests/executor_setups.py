@@ -14,7 +14,14 @@ import pytest
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import NetworkAccess
-from solstice_orchestrator.domain.jobs import ArtifactSpec, NeededArtifact, Outcome, ReportSpec, StepSpec
+from solstice_orchestrator.domain.jobs import (
+    ArtifactSpec,
+    CacheSpec,
+    NeededArtifact,
+    Outcome,
+    ReportSpec,
+    StepSpec,
+)
 from solstice_orchestrator.git.command import GitPolicy
 from solstice_orchestrator.store.artifact_records import (
     ArtifactAnswer,
@@ -25,6 +32,10 @@ from solstice_orchestrator.store.artifact_records import (
 from solstice_orchestrator.store.records.report_records import ReportRecord
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping, ArtifactLimits
+from solstice_orchestrator.worker.caches.cache_limits import CacheLimits
+from solstice_orchestrator.worker.caches.cache_store import CacheStore
+from solstice_orchestrator.worker.caches.job_caches import JobCaches
+from solstice_orchestrator.worker.caches.object_directory import ObjectDirectory
 from solstice_orchestrator.worker.executors import Executor, make_executor
 from solstice_orchestrator.worker.executors.containers.container_plan import ContainerRules
 from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
@@ -56,6 +67,7 @@ class ExecutorSetup:
     beside: int = 5
     """How many jobs run at once in a test."""
     archives: ArtifactArchives
+    caches: CacheStore
     records: list[ArtifactRecord] = field(default_factory=list)
     """The artifacts of all jobs that have run."""
     reported: list[ReportRecord] = field(default_factory=list)
@@ -70,6 +82,8 @@ class ExecutorSetup:
         artifacts: tuple[ArtifactSpec, ...] = (),
         needed: Mapping[NeededArtifact, ArtifactView] = MappingProxyType({}),
         reports: tuple[ReportSpec, ...] = (),
+        caches: tuple[CacheSpec, ...] = (),
+        trusted: bool = True,
     ) -> tuple[Outcome, str]:
         output: list[bytes] = []
 
@@ -97,9 +111,11 @@ class ExecutorSetup:
             artifacts=artifacts,
             needed_artifacts=tuple(needed),
             reports=reports,
+            caches=caches,
         )
+        changes = {} if trusted else {"trusted": False, "change_number": 7}
         attempt = replace(
-            execution(spec, self.request),
+            execution(spec, self.request.model_copy(update=changes)),
             record_artifact=record,
             needed_jobs=needed_jobs,
             record_report=record_report,
@@ -121,6 +137,7 @@ async def open_executor(
     policy = GitPolicy(protocols=("file",))
     archives = ArtifactArchives(directory / "artifacts")
     keeping = ArtifactKeeping(directory=archives, limits=ArtifactLimits(most_bytes=MIB))
+    caches = CacheStore(objects=ObjectDirectory(directory / "caches"), limits=CacheLimits(most_bytes=MIB))
     async with open_workspaces(directory / "work") as workspaces:
         make = partial(
             make_executor,
@@ -129,8 +146,9 @@ async def open_executor(
             grace_seconds=0.2,
             no_output_seconds=no_output_seconds,
             artifacts=keeping,
+            caches=JobCaches(store=caches),
         )
-        setup_of = partial(ExecutorSetup, request=request, archives=archives)
+        setup_of = partial(ExecutorSetup, request=request, archives=archives, caches=caches)
         match kind:
             case "podman":
                 assert isinstance(backend, PodmanStore)

@@ -28,13 +28,13 @@ TERMS: Final[Mapping[str, str]] = {
     "products": "kdl lf nat podman redis solstice sqlite",
     "HTTP and networks": "access address api body client complete connection header host http link login proxy route server "
     "subscription token transport url web wire",
-    "programs": "app application byte call chunk clock command control database entry error event file filter "
+    "programs": "directory tar app application byte call chunk clock command control database entry error event file filter "
     "frame git input limit line local log member memory mode name node note option operation orchestrator output page policy process "
     "protocol reader reading record result right role script secret setting signature ssh text timeout tool trace user value writer",
     "scheduling and CI": "backlog bucket cancel check comparison count demand depth dispatch "
     "execution health metric order plan planning rate reason repeat replay rerun "
     "retention rule schedule simulation stop supervisor weighted workflow workspace",
-    "English": "answer bound decision declared denied dropping embedded enqueue fact family finding found invalid keep kind "
+    "English": "place stored answer bound decision declared denied dropping embedded enqueue fact family finding found invalid keep kind "
     "left lost missed missing move named need new next not part planned pushed question refusal refused round running scale "
     "scope scripted settling signed signing simulated spec unavailable wait waiting whole",
 }
@@ -46,6 +46,7 @@ def singular(word: str) -> str:
     """The singular of an English noun, as far as our names need it."""
     for plural, one in (
         ("sses", "ss"),
+        ("caches", "cache"),
         ("ches", "ch"),
         ("aliases", "alias"),
         ("tatuses", "tatus"),

@@ -38,6 +38,7 @@ from solstice_orchestrator.stages.retention import run_retention
 from solstice_orchestrator.stages.run_spans import RunSurroundings
 from solstice_orchestrator.stages.schedule_ticks import ScheduleRunner
 from solstice_orchestrator.stages.trace_backlog import RunTraceBacklog
+from solstice_orchestrator.worker.caches.cache_sweep import run_cache_sweep
 from solstice_orchestrator.worker.execution import execute
 from solstice_orchestrator.worker.log_buffer import StoreRetryLimit
 from solstice_orchestrator.workflow.job_plan import PlanningRules, runs_untrusted
@@ -260,6 +261,7 @@ def _takers(components: Components) -> Mapping[str, Coroutine[None, None, None]]
             queue_reports, every_seconds=settings.line_report_seconds, rng=rng
         ),
         "artifacts": run_artifact_sweep(store, components.artifacts, rng=rng),
+        "caches": run_cache_sweep(components.caches, metrics.caches_evicted.inc, rng=rng),
         "retention": run_retention(store, days=settings.retention_days, rng=rng),
         **_traces(components),
     }

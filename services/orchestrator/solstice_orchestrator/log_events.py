@@ -96,6 +96,12 @@ class LogEvent(StrEnum):
 
     ARTIFACTS_REMOVED = "artifacts.removed"
     """Expired artifacts were removed: records, archives (how many files)."""
+    CACHE_FAILED = "cache.failed"
+    """A cache could not be restored or saved; its job goes on: cache, operation, detail."""
+    CACHES_REMOVED = "caches.removed"
+    """Caches that nothing used, or that were too much, were removed: entries (how many)."""
+    CACHE_SWEEP_PAUSED = "caches.sweep_paused"
+    """Unused caches cannot be removed now: detail."""
     ARTIFACT_SWEEP_PAUSED = "artifacts.sweep_paused"
     """Expired artifacts cannot be removed now: detail."""
 

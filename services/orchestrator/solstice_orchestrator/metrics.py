@@ -113,6 +113,22 @@ class Metrics(MetricsTable):
         labels=("result",),
         at_zero=EgressResult,
     )
+    _caches = counter(
+        "solstice_cache_operations_total",
+        "Caches that jobs restored or saved, by what came of it; refused: for the job's files, error: for the store.",
+        labels=("operation", "result"),
+        at_zero=(("restore", "hit"), ("restore", "miss"), ("restore", "error"), ("save", "error")),
+    )
+    _cache_bytes = counter(
+        "solstice_cache_bytes_total", "Bytes of files of restored and saved caches.", labels=("operation",)
+    )
+    _cache_seconds = histogram(
+        "solstice_cache_seconds", "Time to restore or save a cache.", labels=("operation",), buckets=SECONDS
+    )
+    caches_evicted = counter(
+        "solstice_caches_evicted_total",
+        "Caches removed because nothing used them, or others needed the room.",
+    )
     _renewals = counter("solstice_lease_renewals_total", "Leases of running attempts that were prolonged.")
     _lost = counter("solstice_leases_lost_total", "Attempts that were no longer ours at their renewal.")
     _outbox = counter(
@@ -271,6 +287,11 @@ class Metrics(MetricsTable):
             self._provisioning.labels(label, outcome.state.value).observe(outcome.provisioning_seconds)
         for result, count in outcome.egress:
             self._egress.labels(result).inc(count)
+
+    def cache_used(self, operation: str, result: str, content_bytes: int, seconds: float) -> None:
+        self._caches.labels(operation, result).inc()
+        self._cache_bytes.labels(operation).inc(content_bytes)
+        self._cache_seconds.labels(operation).observe(seconds)
 
     def started_as_expected(self, check: ForecastCheck) -> None:
         """Record the start of a job with a forecast."""

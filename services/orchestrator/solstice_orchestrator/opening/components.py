@@ -20,6 +20,7 @@ from solstice_orchestrator.opening.awaited_store import retry_until_available
 from solstice_orchestrator.opening.factories import (
     artifacts_of,
     broker_of,
+    caches_of,
     executor_of,
     git_hosts_of,
     git_policy_of,
@@ -39,6 +40,8 @@ from solstice_orchestrator.stages.early_fetches import EarlyFetches
 from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
+from solstice_orchestrator.worker.caches.cache_store import CacheStore
+from solstice_orchestrator.worker.caches.job_caches import JobCaches
 from solstice_orchestrator.worker.executors import MeteredExecutor
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers
 from solstice_orchestrator.worker.launchers import open_launchers
@@ -57,6 +60,7 @@ class Components:
     broker: Broker
     workspaces: Workspaces
     artifacts: ArtifactArchives
+    caches: CacheStore
     end_left: EndLeft
     git: GitPolicy
     executor: MeteredExecutor
@@ -98,7 +102,7 @@ async def open_components(
     signatures = signature_rules_of(settings, v1_trust)
     check_listening(access, host=settings.orchestrator_host, setting="ORCHESTRATOR_HOST")
     git = git_policy_of(settings, environ, v1_trust)
-    artifacts = artifacts_of(settings)
+    artifacts, caches = artifacts_of(settings), caches_of(settings)
     await warn_of_unfit_git(git)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(logged_access(access, service="orchestrator"))
@@ -124,6 +128,7 @@ async def open_components(
             planned=planned,
             launcher=launcher,
             artifacts=artifacts,
+            caches=JobCaches(store=caches, v1_trust=v1_trust, metrics=metrics),
         )
         governor = governor_of(
             settings, total, limits, workspaces=workspaces, starting=starting, metrics=metrics
@@ -149,6 +154,7 @@ async def open_components(
             broker=broker,
             workspaces=workspaces,
             artifacts=artifacts.directory,
+            caches=caches,
             end_left=end_left,
             git=git,
             executor=MeteredExecutor(

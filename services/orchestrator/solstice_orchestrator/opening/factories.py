@@ -42,6 +42,10 @@ from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping, ArtifactLimits
+from solstice_orchestrator.worker.caches.cache_limits import CacheLimits
+from solstice_orchestrator.worker.caches.cache_store import CacheStore
+from solstice_orchestrator.worker.caches.job_caches import JobCaches
+from solstice_orchestrator.worker.caches.object_directory import ObjectDirectory
 from solstice_orchestrator.worker.executors import Executor, make_executor
 from solstice_orchestrator.worker.executors.launcher import Launcher
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
@@ -129,6 +133,20 @@ def artifacts_of(settings: OrchestratorSettings) -> ArtifactKeeping:
     return ArtifactKeeping(directory=directory, limits=limits)
 
 
+def caches_of(settings: OrchestratorSettings) -> CacheStore:
+    """Return where caches are; the directory is made for the first one."""
+    return CacheStore(
+        objects=ObjectDirectory(settings.cache_directory.expanduser()),
+        limits=CacheLimits(
+            most_bytes=settings.cache_max_mib * MIB,
+            repository_bytes=settings.cache_repository_mib * MIB,
+            all_bytes=settings.cache_disk_mib * MIB,
+            unused_seconds=settings.cache_days * DAY,
+            reserve_bytes=settings.disk_reserve_mib * MIB,
+        ),
+    )
+
+
 def executor_of(
     settings: OrchestratorSettings,
     workspaces: Workspaces,
@@ -139,6 +157,7 @@ def executor_of(
     planned: PlannedCommits,
     launcher: Launcher,
     artifacts: ArtifactKeeping,
+    caches: JobCaches,
 ) -> Executor:
     """Make what runs a claimed attempt."""
     return make_executor(
@@ -156,6 +175,7 @@ def executor_of(
         launcher=launcher,
         planned=planned,
         artifacts=artifacts,
+        caches=caches,
     )
 
 

@@ -32,6 +32,7 @@ from solstice_orchestrator.scheduling.order import MAX_WAIT_SECONDS
 from solstice_orchestrator.scheduling.quotas import Quotas
 from solstice_orchestrator.scheduling.rates import StartRates, parse_rates
 from solstice_orchestrator.settings.artifact_settings import ArtifactSettings
+from solstice_orchestrator.settings.cache_settings import CacheSettings
 from solstice_orchestrator.settings.flow_settings import FlowSettings
 from solstice_orchestrator.settings.retry_settings import RetrySettings
 from solstice_orchestrator.settings.store_settings import StoreSettings
@@ -72,6 +73,7 @@ class OrchestratorSettings(
     RetrySettings,
     FlowSettings,
     ArtifactSettings,
+    CacheSettings,
     BrokerSettings,
     VerifySettings,
     AccessSettings,

@@ -26,7 +26,7 @@ class WorkspaceFiles:
 
     @contextmanager
     def __call__(self) -> Iterator["_Directory"]:
-        with _opened_directory(self.path) as descriptor:
+        with opened_directory(self.path) as descriptor:
             yield _Directory(descriptor)
 
 
@@ -48,12 +48,12 @@ class _Directory:
 
     @contextmanager
     def folder(self, name: bytes) -> Iterator["_Directory"]:
-        with _opened_directory(name, self.descriptor) as descriptor:
+        with opened_directory(name, self.descriptor) as descriptor:
             yield _Directory(descriptor)
 
     @contextmanager
     def file(self, name: bytes, path: bytes) -> Iterator["_File"]:
-        with _opened_file(self.descriptor, name, path) as descriptor:
+        with opened_file(self.descriptor, name, path) as descriptor:
             yield _File(descriptor, os.fstat(descriptor))
 
 
@@ -82,7 +82,7 @@ def _moment(status: os.stat_result) -> tuple[int, int]:
 
 
 @contextmanager
-def _opened_directory(name: bytes | Path, above: int | None = None) -> Iterator[int]:
+def opened_directory(name: bytes | Path, above: int | None = None) -> Iterator[int]:
     descriptor = os.open(name, _DIRECTORY, dir_fd=above)
     try:
         yield descriptor
@@ -91,7 +91,7 @@ def _opened_directory(name: bytes | Path, above: int | None = None) -> Iterator[
 
 
 @contextmanager
-def _opened_file(directory: int, name: bytes, path: bytes) -> Iterator[int]:
+def opened_file(directory: int, name: bytes, path: bytes) -> Iterator[int]:
     """Open a plain file, and no device or named pipe.
 
     What it is, is known before it is opened.

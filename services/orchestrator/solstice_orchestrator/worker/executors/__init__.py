@@ -15,6 +15,7 @@ from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.git.objects.small_checkouts import SmallCheckouts
 from solstice_orchestrator.metrics import Metrics
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
+from solstice_orchestrator.worker.caches.job_caches import JobCaches
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.host_launcher import DEFAULT_PATH, HostLauncher
 from solstice_orchestrator.worker.executors.launcher import Launcher
@@ -43,6 +44,7 @@ def make_executor(
     launcher: Launcher | None = None,
     planned: PlannedCommits | None = None,
     artifacts: ArtifactKeeping | None = None,
+    caches: JobCaches | None = None,
 ) -> Executor:
     """Make the executor of that kind, for the lifetime of its workspaces (`workspaces.open_workspaces`).
 
@@ -67,6 +69,7 @@ def make_executor(
         no_output_seconds=no_output_seconds,
         disk=DiskWatch(disk_reserve_bytes, disk_limit_bytes),
         artifacts=artifacts,
+        caches=caches,
     )
 
 

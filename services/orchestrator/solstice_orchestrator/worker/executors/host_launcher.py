@@ -5,10 +5,12 @@ It does not isolate: a job runs as the orchestrator's user and can read what tha
 """
 
 import os
+import platform
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 from solstice_common.messages.states import JobState
@@ -34,6 +36,9 @@ class HostLauncher:
 
     def needs_files(self, _: Execution, /) -> bool:
         return False
+
+    def system(self, execution: Execution, /) -> str | None:
+        return f"{execution.spec.runs_on}, process, {_kind_of_machine()}"
 
     @asynccontextmanager
     async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
@@ -68,6 +73,17 @@ class HostLauncher:
             found = shutil.which("bash", path=self.path)
             self._found[:] = [found] if found else []
         return self._found[0] if self._found else None
+
+
+@cache
+def _kind_of_machine() -> str:
+    """Return what programs that were built here need: for example `Linux x86_64, debian 12`."""
+    uname = os.uname()
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return f"{uname.sysname} {uname.machine}"
+    return f"{uname.sysname} {uname.machine}, {release['ID']} {release.get('VERSION_ID', '')}".rstrip()
 
 
 def _write_new(path: str, content: bytes) -> None:

@@ -79,6 +79,13 @@ class Launcher(Protocol):
         """Return whether `launch` needs the files of a small checkout; else the supervisor writes them."""
         ...
 
+    def system(self, execution: Execution, /) -> str | None:
+        """Return on what kind of system the job runs.
+
+        Caches are found on the same kind alone. None: there are no caches.
+        """
+        ...
+
     def launch(
         self, execution: Execution, workspace: Workspace
     ) -> AbstractAsyncContextManager[Launch | Outcome]:
@@ -103,6 +110,9 @@ class LaunchersByLabel:
 
     def needs_files(self, execution: Execution, /) -> bool:
         return self.of(execution.spec.runs_on).needs_files(execution)
+
+    def system(self, execution: Execution, /) -> str | None:
+        return self.of(execution.spec.runs_on).system(execution)
 
     def launch(
         self, execution: Execution, workspace: Workspace

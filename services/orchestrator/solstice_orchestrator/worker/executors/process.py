@@ -24,6 +24,7 @@ from solstice_orchestrator.worker.artifacts.handing import Handing
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping
 from solstice_orchestrator.worker.artifacts.report_reading import ReportReading
 from solstice_orchestrator.worker.artifacts.workspace_files import WorkspaceFiles
+from solstice_orchestrator.worker.caches.job_caches import CachingJob, JobCaches
 from solstice_orchestrator.worker.executors.crowding import CrowdingWatch
 from solstice_orchestrator.worker.executors.disk import DiskWatch
 from solstice_orchestrator.worker.executors.host_launcher import HostLauncher
@@ -78,6 +79,7 @@ class ProcessExecutor:
     artifacts: ArtifactKeeping | None = None
     """None: artifacts are not kept, and a job that has one fails."""
     reports: ReportReading = field(default_factory=ReportReading)
+    caches: JobCaches | None = None
 
     @property
     def isolates(self) -> bool:
@@ -95,9 +97,15 @@ class ProcessExecutor:
                     outcome = brought
                 else:
                     workspace = await self._with_checkout(empty, brought, execution)
+                    caching = self._caching_job(execution, workspace)
+                    sought = (
+                        await self.caches.restore(caching, limited, stop) if self.caches and caching else ()
+                    )
                     outcome = await handing.hand_in(workspace.source)
                     if outcome is None:
                         outcome = await self._with_launch(execution, workspace, handing, limited, stop)
+                    if outcome.state is JobState.SUCCEEDED and self.caches and caching:
+                        await self.caches.save(caching, sought, limited, stop)
         except (OSError, RuntimeError) as error:
             # Before the job began, or else while its workspace was removed. RuntimeError: no thread could be started.
             outcome = outcome or Outcome(
@@ -149,11 +157,24 @@ class ProcessExecutor:
         if copy is None:
             return workspace
         unwritten = replace(workspace, checkout=copy)
-        if not self.launcher.needs_files(execution) and not execution.spec.needed_artifacts:
+        spec = execution.spec
+        if not (self.launcher.needs_files(execution) or spec.needed_artifacts or spec.caches):
             return unwritten
         with self.checkout.starting():
             await write_checkout_here(unwritten)
         return workspace
+
+    def _caching_job(self, execution: Execution, workspace: Workspace) -> CachingJob | None:
+        """Return the job for its caches; None: it has none."""
+        if self.caches is None or not execution.spec.caches:
+            return None
+        return CachingJob(
+            job_id=execution.job_id,
+            specs=execution.spec.caches,
+            request=execution.request,
+            workspace=workspace,
+            system=self.launcher.system(execution),
+        )
 
     def _plan(self, execution: Execution, launch: Launch) -> dict[str, Any]:
         """Return the plan for the supervisor."""
@@ -165,8 +186,8 @@ class ProcessExecutor:
             "timeout": spec.timeout_seconds,
             "setup": launch.setup_seconds,
             "isolated": launch.isolates,
-            # Artifacts and reports are taken from the workspace after the supervisor's end.
-            "remove": "" if spec.artifacts or spec.reports else str(launch.removes or ""),
+            # Artifacts, reports and caches are taken from the workspace after the supervisor's end.
+            "remove": "" if spec.artifacts or spec.reports or spec.caches else str(launch.removes or ""),
             "steps": [
                 *(
                     [

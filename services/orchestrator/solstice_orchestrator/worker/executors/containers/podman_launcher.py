@@ -17,6 +17,7 @@ import structlog
 from solstice_common.errors import ConfigurationError
 from solstice_common.messages.states import JobState
 from solstice_common.values.references import References
+from solstice_orchestrator.domain.image_names import full_name
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.processes import container_step
@@ -93,6 +94,10 @@ class PodmanLauncher:
 
     def needs_files(self, _: Execution, /) -> bool:
         return True
+
+    def system(self, execution: Execution, /) -> str | None:
+        image = full_name(execution.spec.container.image or self.rules.default_image)
+        return f"{execution.spec.runs_on}, podman, {os.uname().machine}, {image}"
 
     @asynccontextmanager
     async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:

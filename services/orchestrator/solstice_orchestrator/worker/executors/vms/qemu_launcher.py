@@ -59,6 +59,10 @@ class QemuLauncher:
     def needs_files(self, _: Execution, /) -> bool:
         return True
 
+    def system(self, _: Execution, /) -> str | None:
+        # What a VM wrote is on its disk, which would have to be read as hostile, links and times included.
+        return None
+
     @asynccontextmanager
     async def launch(self, execution: Execution, workspace: Workspace) -> AsyncIterator[Launch | Outcome]:
         plan = vm_plan(execution, self.rules)

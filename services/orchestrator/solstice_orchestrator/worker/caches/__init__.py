@@ -1,0 +1,1 @@
+"""Owns the caches of jobs: finds, restores and saves them."""
