@@ -30,6 +30,7 @@ from tests.servers.postgresql import (
 )
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
 from tests.servers.redis_server import RedisServer
+from tests.servers.shared_rabbitmq import ADDRESS, SharedRabbitMQ, joined_rabbitmq
 from tests.servers.versions import NATS, NATS_2_10, OF_NEWER_DEBIAN, REDIS, nats_flavours, redis_flavours
 from tests.stores import sqlite_store
 
@@ -55,6 +56,8 @@ postgresql_connections.SESSION["idle_in_transaction_session_timeout"] = "60s"
 # A shell has its background processes ignore it, and all that these start; tests interrupt programs by it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_SHARED = pytest.StashKey[SharedRabbitMQ]()
 
 SHOWN_LINES = 60
 """Lines of captured output that the report of a failed test shows."""
@@ -100,8 +103,10 @@ def logs_as_they_were() -> Iterator[None]:
     structlog.configure(**before)
 
 
-def pytest_unconfigure() -> None:
-    """Remove the empty control groups of orchestrators that tests killed."""
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End shared servers, and remove the empty control groups of orchestrators that tests killed."""
+    if _SHARED in config.stash:
+        config.stash[_SHARED].close()
     group = own_group()
     if group is not None:
         sweep_empty(group)
@@ -156,14 +161,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, of()[0], scope="session")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Say to a process that runs tests where it finds the servers that all of them share."""
+    if _SHARED not in node.config.stash:
+        node.config.stash[_SHARED] = SharedRabbitMQ()
+    node.workerinput[ADDRESS] = node.config.stash[_SHARED].address
+
+
 @pytest.fixture(scope="session")
-def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
+def rabbitmq_servers(pytestconfig: pytest.Config) -> Iterator[Callable[[str], RabbitMQServer]]:
     """The shared server of a flavour, started on first use.
 
     For suites that run on other brokers as well.
     """
+    address: str | None = getattr(pytestconfig, "workerinput", {}).get(ADDRESS)
+
+    def server(flavour: str) -> RabbitMQServer:
+        return shared_rabbitmq(flavour) if address is None else joined_rabbitmq(address, flavour)
+
     with ExitStack() as stack:
-        yield cache(lambda flavour: stack.enter_context(shared_rabbitmq(flavour)))
+        yield cache(lambda flavour: stack.enter_context(server(flavour)))
 
 
 @pytest.fixture(scope="session")
@@ -191,9 +209,9 @@ def redis_server(redis_flavour: str, redis_servers: Callable[[str], RedisServer]
 
 @pytest.fixture(scope="session")
 def rabbitmq(rabbitmq_flavour: str, rabbitmq_servers: Callable[[str], RabbitMQServer]) -> RabbitMQServer:
-    """A running RabbitMQ, once per flavour and test process.
+    """A running RabbitMQ, once per flavour and run.
 
-    Leave it running and use a vhost of it.
+    Other processes run their tests on it at the same time: leave it and its settings as they are, and use a vhost of it.
     """
     assert rabbitmq_flavour in FLAVOURS
     return rabbitmq_servers(rabbitmq_flavour)

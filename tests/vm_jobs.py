@@ -56,6 +56,8 @@ class VmJobs:
     output: list[bytes] = field(default_factory=list)
     pause_seconds: float = 0.0
     """How long each piece of output takes to be written down."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of the jobs that have ended."""
 
     @property
     def text(self) -> str:
@@ -82,14 +84,16 @@ class VmJobs:
         changed = self.request.model_copy(update=request or {})
         attempt = replace(execution(job(*runs, **changes), changed), secrets=secrets or {})
         try:
-            return await self.executor.run(attempt, log, stop or asyncio.Event())
+            self.outcomes.append(await self.executor.run(attempt, log, stop or asyncio.Event()))
+            return self.outcomes[-1]
         finally:
             assert self.vms == []
             assert [path.name for path in self.workspaces.directory.iterdir() if path.name != "git"] == []
 
     async def wrote(self, words: str) -> None:
         """Wait until a job has written something."""
-        while words not in self.text:  # noqa: ASYNC110  the job is a stranger to this loop
+        while words not in self.text:
+            assert not self.outcomes, f"it ended before it wrote {words!r}: {self.outcomes}; {self.text}"
             await asyncio.sleep(0.02)
 
 

@@ -71,7 +71,90 @@ class Installation:
                     os.chown(path, int(uid), int(gid))
 
 
-class RabbitMQNode(RabbitMQServer):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlace:
+    """Where a node is: all that another process needs to use it."""
+
+    installation: Installation
+    directory: Path
+    amqp: int
+    management: int
+    distribution: int
+    epmd: int
+
+
+class PlacedRabbitMQ(RabbitMQServer):
+    """A RabbitMQ in a directory of this machine."""
+
+    def __init__(self, place: NodePlace) -> None:
+        self.place = place
+        self.directory = place.directory
+        super().__init__(
+            version=place.installation.version,
+            amqp_url=f"amqp://guest:guest@127.0.0.1:{place.amqp}/%2f",
+            management_url=f"http://guest:guest@127.0.0.1:{place.management}",
+        )
+
+    @property
+    def name(self) -> str:
+        """The node's name in its cluster."""
+        return f"solstice-{self.place.amqp}@localhost"
+
+    @property
+    def port(self) -> int:
+        """The port of AMQP."""
+        return self.place.amqp
+
+    @property
+    def pid(self) -> int:
+        """The process of the node while it runs."""
+        return int((self.directory / "pid").read_text())
+
+    def ctl(self, *arguments: str) -> str:
+        """Run `rabbitmqctl ARGUMENTS`; return its output."""
+        ran = subprocess.run(
+            self.place.installation.command(self.directory, "rabbitmqctl", *arguments),
+            env=self._environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ran.returncode:
+            raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} failed:\n{ran.stdout}{ran.stderr}")
+        return ran.stdout
+
+    def ctl_script(self) -> str:
+        """A shell script that is this node's `rabbitmqctl`."""
+        command = shlex.join(self.place.installation.command(self.directory, "rabbitmqctl"))
+        settings = shlex.join(f"{name}={value}" for name, value in self._environment().items())
+        return f'#!/bin/sh\ncd / && exec env {settings} {command} "$@"\n'
+
+    def _environment(self) -> dict[str, str]:
+        here = self.place.installation.seen(self.directory)
+        return {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": str(here / "home"),
+            "ERL_EPMD_PORT": str(self.place.epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            # Idle schedulers must not spin on a machine that runs the tests as well.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
+            "RABBITMQ_NODENAME": self.name,
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.place.amqp),
+            "RABBITMQ_DIST_PORT": str(self.place.distribution),
+            "RABBITMQ_CONFIG_FILE": str(here / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(here / "advanced.config"),
+            "RABBITMQ_CONF_ENV_FILE": str(here / "empty"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(here / "data"),
+            "RABBITMQ_LOG_BASE": str(here / "log"),
+            "RABBITMQ_PID_FILE": str(here / "pid"),
+        }
+
+
+class RabbitMQNode(PlacedRabbitMQ):
     """A node of `installation` for us alone; open it with `with`."""
 
     def __init__(
@@ -84,19 +167,21 @@ class RabbitMQNode(RabbitMQServer):
         cookie: str | None = None,
     ) -> None:
         """Nodes of one cluster share the port of their epmd, and the cookie."""
-        self._installation = installation
-        self.directory = scratch_folder("rabbitmq", synced=synced)
-        self._amqp, self._management, self._distribution, own_epmd = free_ports(4)
-        self._epmd = epmd_port or own_epmd
-        self._process = GuardedProcess(f"RabbitMQ {installation.version}", self.directory)
+        amqp, management, distribution, own_epmd = free_ports(4)
         super().__init__(
-            version=installation.version,
-            amqp_url=f"amqp://guest:guest@127.0.0.1:{self._amqp}/%2f",
-            management_url=f"http://guest:guest@127.0.0.1:{self._management}",
+            NodePlace(
+                installation=installation,
+                directory=scratch_folder("rabbitmq", synced=synced),
+                amqp=amqp,
+                management=management,
+                distribution=distribution,
+                epmd=epmd_port or own_epmd,
+            )
         )
+        self._process = GuardedProcess(f"RabbitMQ {installation.version}", self.directory)
         for folder in ("home", "data", "log"):
             (self.directory / folder).mkdir()
-        configuration = _CONFIGURATION.format(amqp=self._amqp, management=self._management)
+        configuration = _CONFIGURATION.format(amqp=amqp, management=management)
         extra = "".join(f"{key} = {value}\n" for key, value in (settings or {}).items())
         (self.directory / "rabbitmq.conf").write_text(configuration + extra)
         (self.directory / "empty").touch()
@@ -107,24 +192,9 @@ class RabbitMQNode(RabbitMQServer):
             secret.chmod(0o400)
         installation.give(self.directory)
 
-    @property
-    def name(self) -> str:
-        """The node's name in its cluster."""
-        return f"solstice-{self._amqp}@localhost"
-
-    @property
-    def port(self) -> int:
-        """The port of AMQP."""
-        return self._amqp
-
-    @property
-    def pid(self) -> int:
-        """The process of the node while it runs."""
-        return int((self.directory / "pid").read_text())
-
     def start(self) -> None:
         """Start the node and return when both its AMQP and its management port answer."""
-        command = self._installation.command(self.directory, "rabbitmq-server")
+        command = self.place.installation.command(self.directory, "rabbitmq-server")
         self._process.start(command, environment=self._environment(), answers=self._answers)
 
     def stop(self) -> None:
@@ -141,26 +211,6 @@ class RabbitMQNode(RabbitMQServer):
     def thaw(self) -> None:
         self._process.thaw()
 
-    def ctl(self, *arguments: str) -> str:
-        """Run `rabbitmqctl ARGUMENTS`; return its output."""
-        ran = subprocess.run(
-            self._installation.command(self.directory, "rabbitmqctl", *arguments),
-            env=self._environment(),
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if ran.returncode:
-            raise RuntimeError(f"rabbitmqctl {' '.join(arguments)} failed:\n{ran.stdout}{ran.stderr}")
-        return ran.stdout
-
-    def ctl_script(self) -> str:
-        """A shell script that is this node's `rabbitmqctl`."""
-        command = shlex.join(self._installation.command(self.directory, "rabbitmqctl"))
-        settings = shlex.join(f"{name}={value}" for name, value in self._environment().items())
-        return f'#!/bin/sh\ncd / && exec env {settings} {command} "$@"\n'
-
     def close(self) -> None:
         """Stop the node and remove everything it wrote."""
         self.kill()
@@ -176,25 +226,18 @@ class RabbitMQNode(RabbitMQServer):
             return False
         return True
 
-    def _environment(self) -> dict[str, str]:
-        here = self._installation.seen(self.directory)
-        return {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "LANG": "C.UTF-8",
-            "HOME": str(here / "home"),
-            "ERL_EPMD_PORT": str(self._epmd),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            # Idle schedulers must not spin on a machine that runs the tests as well.
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
-            "RABBITMQ_NODENAME": self.name,
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODE_PORT": str(self._amqp),
-            "RABBITMQ_DIST_PORT": str(self._distribution),
-            "RABBITMQ_CONFIG_FILE": str(here / "rabbitmq.conf"),
-            "RABBITMQ_ADVANCED_CONFIG_FILE": str(here / "advanced.config"),
-            "RABBITMQ_CONF_ENV_FILE": str(here / "empty"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "enabled_plugins"),
-            "RABBITMQ_MNESIA_BASE": str(here / "data"),
-            "RABBITMQ_LOG_BASE": str(here / "log"),
-            "RABBITMQ_PID_FILE": str(here / "pid"),
-        }
+
+class JoinedRabbitMQ(PlacedRabbitMQ):
+    """A node that another process of this run has started and will end."""
+
+    def start(self) -> None:
+        """It runs."""
+
+    def stop(self) -> None:
+        raise RuntimeError("all processes of the run share this node; use the own_rabbitmq fixture")
+
+    def kill(self) -> None:
+        self.stop()
+
+    def close(self) -> None:
+        """Leave it to its owner."""

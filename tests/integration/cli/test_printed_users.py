@@ -20,7 +20,7 @@ from tests.garbage import garbage_of_this_test
 from tests.role_users import MARKS, NatsRoles, RabbitMQRoles, roles
 from tests.servers.forks import run_command
 from tests.servers.rabbitmq import DEFAULT, FLAVOURS, RabbitMQServer
-from tests.servers.rabbitmq_node import RabbitMQNode
+from tests.servers.rabbitmq_node import PlacedRabbitMQ
 from tests.servers.service_process import base_environment
 from tests.servers.versions import NATS, REDIS
 
@@ -78,7 +78,7 @@ async def test_publisher_made_by_rabbitmqctl_publishes_requests_and_does_nothing
     rabbitmq_servers: Callable[[str], RabbitMQServer], tmp_path: Path
 ) -> None:
     server = rabbitmq_servers(DEFAULT)
-    if not isinstance(server, RabbitMQNode):
+    if not isinstance(server, PlacedRabbitMQ):
         pytest.skip("not asked for: this RabbitMQ is in a container, and so is its rabbitmqctl")
     with server.vhost() as vhost:
         at = RabbitMQRoles(vhost)

@@ -89,6 +89,14 @@ ENDLESS = """
 """A module that runs forever when its counting is changed."""
 
 
+PYTEST = """
+[tool.pytest.ini_options]
+pythonpath = ["."]
+# Its plugin takes longer to import than these tests run.
+addopts = ["-p", "no:schemathesis"]
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Project:
     """A tree like ours with one module, and its own folder for temporary files."""
@@ -152,7 +160,7 @@ def project(tmp_path: Path) -> Make:
         for tier in ("unit", "contract"):
             (root / "tests" / tier).mkdir()
         (root / "tests/unit/test_toy.py").write_text(dedent(tests))
-        (root / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\n')
+        (root / "pyproject.toml").write_text(PYTEST)
         temporary.mkdir()
         tried_by = tmp_path / "tried-by"
         tried_by.touch()

@@ -5,7 +5,9 @@ The order of the calls of real servers shows it: the message written, its file s
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +19,8 @@ from solstice_common.broker.capabilities import Certainty
 from solstice_common.topology import QueueType
 from tests.brokers import EMBEDDED, broker_url, pytest_generate_tests
 from tests.servers.nats_server import NatsServer
-from tests.servers.rabbitmq import RabbitMQServer
-from tests.servers.rabbitmq_node import RabbitMQNode
+from tests.servers.rabbitmq import RabbitMQServer, shared_rabbitmq
+from tests.servers.rabbitmq_node import PlacedRabbitMQ
 from tests.servers.redis_server import RedisServer
 from tests.servers.traced_calls import is_synced, read_calls, traced_calls
 from tests.servers.versions import nats_flavours, redis_flavours
@@ -29,6 +31,13 @@ __all__ = ["broker_url", "pytest_generate_tests"]
 EVERY_VERSION = True
 COUNT: Final = 20
 """Messages one by one; a sync each second or two minutes cannot come before the confirm of each."""
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
+    """Servers of this module alone: a process is traced once at a time, and other tests would have it sync."""
+    with ExitStack() as stack:
+        yield cache(lambda flavour: stack.enter_context(shared_rabbitmq(flavour)))
 
 
 @pytest.fixture
@@ -47,7 +56,7 @@ def broker_process(
         nats_server = nats_servers(broker_kind)
         return nats_server.pid, nats_server.monitor_url
     node = rabbitmq_servers(broker_kind)
-    if not isinstance(node, RabbitMQNode):
+    if not isinstance(node, PlacedRabbitMQ):
         # It is the one of SOLSTICE_TEST_AMQP_URL: strace cannot follow what runs elsewhere.
         pytest.skip("not asked for: this RabbitMQ is no process of the tests")
     return node.pid, ""
