@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import pytest
 import pytest_asyncio
@@ -27,6 +27,12 @@ from tests.traffic import wait_for_ready
 
 ROUTE = jobs_route(BrokerSettings())
 PHONE: ViewportSize = {"width": 360, "height": 700}
+LOOKS: Final[Sequence[tuple[int, Literal["light", "dark"]]]] = (
+    (1200, "light"),
+    (360, "light"),
+    (360, "dark"),
+    (1200, "dark"),
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -262,13 +268,11 @@ async def every_page(broker: Broker) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("width", [1200, 360])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_pages_fit_are_accessible_and_readable(
-    web: WebServer, broker: Broker, browser: Browser, width: int, scheme: str
+    web: WebServer, broker: Broker, browser: Browser
 ) -> None:
     paths = await every_page(broker)
-    async with tab(browser, web, viewport={"width": width, "height": 700}, color_scheme=scheme) as page:
+    async with tab(browser, web) as page:
         await page.goto("/dead-letters/list")
         links = [await each.get_attribute("href") for each in await page.locator(".run-name").all()]
         for path in [*paths, *map(str, links), "the work"]:
@@ -278,12 +282,16 @@ async def test_pages_fit_are_accessible_and_readable(
                 await expect(page.locator(".result")).to_be_visible()
             else:
                 await page.goto(path)
+            for width, scheme in LOOKS:
+                await page.set_viewport_size({"width": width, "height": 700})
+                await page.emulate_media(color_scheme=scheme)
+                assert (path, await page.evaluate(CLIPPED)) == (path, [])
+                assert (path, await page.evaluate(CONTRASTS)) == (path, [])
+                assert (path, await page.evaluate("document.documentElement.scrollWidth")) == (path, width)
+            await page.set_viewport_size({"width": 360, "height": 700})
             found = (await Axe().run(page, options=WCAG)).response["violations"]
             wrong = [(each["id"], node["html"][:200]) for each in found for node in each["nodes"]]
             assert (path, wrong) == (path, [])
-            assert (path, await page.evaluate(CLIPPED)) == (path, [])
-            assert (path, await page.evaluate(CONTRASTS)) == (path, [])
-            assert (path, await page.evaluate("document.documentElement.scrollWidth")) == (path, width)
 
 
 async def test_a_message_is_dropped_by_keyboard_alone(
