@@ -1,7 +1,7 @@
 """Every kind of broker, for suites that run on each.
 
-That is the embedded one (in a file; the contract suites run on that in memory, too), Redis, NATS, and RabbitMQ in each available flavour. A module with `EVERY_VERSION` runs on further
-versions of Redis and NATS as well.
+That is the embedded one (in a file; the contract suites run on that in memory, too), Redis, NATS and RabbitMQ. A module with `EVERY_VERSION` runs on each
+available version of them.
 
 A `conftest.py` that imports everything in `__all__` gives its tests `broker_kind` and `broker_url`, and `queue_type`, a type of
 queues that the broker has.
@@ -18,7 +18,7 @@ from tests.memory import memory_url
 from tests.servers.nats_server import NatsServer
 from tests.servers.rabbitmq import DEFAULT, RabbitMQServer, flavours
 from tests.servers.redis_server import RedisServer
-from tests.servers.versions import NATS, REDIS, nats_flavours, redis_flavours
+from tests.servers.versions import NATS, REDIS, nats_flavours, needs_every_version, redis_flavours
 
 __all__ = ["broker_url", "pytest_generate_tests"]
 
@@ -38,9 +38,9 @@ def parametrize_brokers(metafunc: pytest.Metafunc, local: Sequence[str]) -> None
     if "broker_kind" in metafunc.fixturenames:
         # A module may name brokers that do not have what it tests yet.
         without = getattr(metafunc.module, "WITHOUT_BROKERS", ())
-        more = getattr(metafunc.module, "EVERY_VERSION", False)
-        others = (*redis_flavours()[0], *nats_flavours()[0]) if more else (REDIS, NATS)
-        kinds = [kind for kind in (*local, *others, *flavours()[0]) if kind not in without]
+        every = (*redis_flavours()[0], *nats_flavours()[0], *flavours()[0])
+        others = every if needs_every_version(metafunc.module) else (REDIS, NATS, DEFAULT)
+        kinds = [kind for kind in (*local, *others) if kind not in without]
         names = {kind: "rabbitmq-default" if kind == DEFAULT else kind for kind in kinds}
         if "queue_type" in metafunc.fixturenames:
             # RabbitMQ alone has types of queues; others only remember the name.

@@ -31,7 +31,15 @@ from tests.servers.postgresql import (
 from tests.servers.rabbitmq import FLAVOURS, RabbitMQServer, Vhost, flavours, own_rabbitmq, shared_rabbitmq
 from tests.servers.redis_server import RedisServer
 from tests.servers.shared_rabbitmq import ADDRESS, SharedRabbitMQ, joined_rabbitmq
-from tests.servers.versions import NATS, NATS_2_10, OF_NEWER_DEBIAN, REDIS, nats_flavours, redis_flavours
+from tests.servers.versions import (
+    NATS,
+    NATS_2_10,
+    OF_NEWER_DEBIAN,
+    REDIS,
+    nats_flavours,
+    needs_every_version,
+    redis_flavours,
+)
 from tests.stores import sqlite_store
 
 # The same examples each time: one that fails belongs to the change that is tested.
@@ -158,12 +166,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ("nats_flavour", nats_flavours),
     ):
         if name in metafunc.fixturenames and name not in chosen:
-            metafunc.parametrize(name, of()[0], scope="session")
+            versions = of()[0] if needs_every_version(metafunc.module) else of()[0][:1]
+            metafunc.parametrize(name, versions, scope="session")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Say to a process that runs tests where it finds the servers that all of them share."""
+    """Give each process that runs tests the address of the shared servers."""
     if _SHARED not in node.config.stash:
         node.config.stash[_SHARED] = SharedRabbitMQ()
     node.workerinput[ADDRESS] = node.config.stash[_SHARED].address

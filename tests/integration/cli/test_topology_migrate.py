@@ -24,6 +24,8 @@ from tests.raw_amqp import field, long, nested, properties, raw_publisher
 from tests.servers.rabbitmq import DEFAULT, Vhost
 from tests.traffic import connected, drain, numbers
 
+EVERY_VERSION = True
+
 JOBS, DEAD = "solstice.jobs.v1", "solstice.jobs.v1.dlq"
 LAG: Final = "7"
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.servers.rabbitmq import RabbitMQServer, Vhost
 
+EVERY_VERSION = True
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -35,7 +35,10 @@ COUNT: Final = 20
 
 @pytest.fixture(scope="module")
 def rabbitmq_servers() -> Iterator[Callable[[str], RabbitMQServer]]:
-    """Servers of this module alone: a process is traced once at a time, and other tests would have it sync."""
+    """Servers of this module alone.
+
+    A process is traced once at a time, and other tests would have it sync.
+    """
     with ExitStack() as stack:
         yield cache(lambda flavour: stack.enter_context(shared_rabbitmq(flavour)))
 

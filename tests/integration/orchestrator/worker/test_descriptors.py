@@ -17,9 +17,9 @@ from solstice_orchestrator.worker.workspaces import Workspace
 from tests.builders import execution, job
 from tests.executor_harness import NEEDS_PROC, child_processes
 
-SUPERVISORS = 240
+SUPERVISORS = 60
 AT_ONCE = 6
-THREADS = 8
+THREADS = 3
 
 
 @contextmanager

@@ -26,6 +26,8 @@ from tests.servers.nats_server import NatsServer, with_credentials
 from tests.servers.versions import NATS_2_10
 from tests.traffic import connected
 
+EVERY_VERSION = True
+
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 STREAM = STATUSES.dlq.replace(".", "_")
 ALL = 10_000

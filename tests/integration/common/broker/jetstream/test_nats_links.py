@@ -32,6 +32,8 @@ from tests.servers.versions import NATS_2_10
 
 __all__ = ["garbage_of_this_test"]
 
+EVERY_VERSION = True
+
 pytestmark = LOST_CONNECTIONS
 
 ROUTE = Route(exchange="orders", queue="orders.v1", routing_key="order.v1", dlx="dead", dlq="dead.v1")

@@ -40,6 +40,8 @@ from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import WAIT_SECONDS, drain, wait_for_ready
 
+EVERY_VERSION = True
+
 DEEP = properties(field(b"k", b"A", long(nested(1000))), correlation_id=b"poison")
 
 kinds = st.sampled_from([bytes((kind,)) for kind in b"tbBsuIilLfdDTVSxAF\x00Qz"])

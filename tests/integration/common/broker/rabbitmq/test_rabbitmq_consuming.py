@@ -27,6 +27,8 @@ from tests.traffic import (
     wait_for_ready,
 )
 
+EVERY_VERSION = True
+
 ROOT = Path(__file__).resolve().parents[5]
 BAD = Refuse(reason="invalid_field", detail="commit_sha: too short")
 

@@ -19,6 +19,8 @@ from tests.servers.proxy import FaultProxy, fault_proxy
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import ROUTE, WAIT_SECONDS, connected, drain, numbers, order, wait_for_ready
 
+EVERY_VERSION = True
+
 CONFIRMED, UNROUTABLE, REJECTED, UNKNOWN = PublishStatus
 
 

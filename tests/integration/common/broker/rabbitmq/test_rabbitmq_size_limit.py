@@ -12,6 +12,8 @@ from tests.dead_letter_replays import JOBS, TOPOLOGY
 from tests.servers.rabbitmq import Vhost
 from tests.traffic import connected
 
+EVERY_VERSION = True
+
 LIMIT: Final = 16 << 20
 """Of RabbitMQ 4; that of 3.10 is eight times as large."""
 

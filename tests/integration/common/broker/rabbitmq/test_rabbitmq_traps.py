@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+EVERY_VERSION = True
+
 TESTS: Final = Path(__file__).resolve().parents[4]
 
 PUBLISHING = "integration/common/broker/rabbitmq/test_rabbitmq_publishing.py"

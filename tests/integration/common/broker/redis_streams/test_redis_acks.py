@@ -11,6 +11,8 @@ from tests.servers.proxy import fault_proxy
 from tests.servers.redis_server import RedisServer
 from tests.traffic import ROUTE, connected, numbers, order, take
 
+EVERY_VERSION = True
+
 PREFETCH = 8
 COUNT = 400
 

@@ -45,6 +45,8 @@ from tests.traffic import (
     wait_for_ready,
 )
 
+EVERY_VERSION = True
+
 PEER: Final = Path(__file__).parents[1] / "embedded_peer.py"
 EXAMPLE: Final = Path(__file__).parents[5] / "schemas" / "examples" / "jobrequest.v1.full.json"
 

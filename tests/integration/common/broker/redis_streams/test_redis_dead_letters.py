@@ -20,6 +20,8 @@ from tests.servers.proxy import fault_proxy
 from tests.servers.redis_server import RedisServer
 from tests.traffic import wait_for_ready
 
+EVERY_VERSION = True
+
 TOPOLOGY = STATUSES.topology(QueueType.QUORUM)
 ALL = 1000
 

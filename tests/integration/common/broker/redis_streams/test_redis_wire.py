@@ -10,6 +10,8 @@ from solstice_common.broker.redis_streams.redis_wire import RedisLost, RedisWire
 from tests.polling import wait_until
 from tests.servers.redis_server import RedisServer
 
+EVERY_VERSION = True
+
 
 @pytest.fixture
 async def wire(redis_server: RedisServer) -> AsyncIterator[RedisWire]:
