@@ -1,9 +1,12 @@
 """Jobs and runs that their workflow file leaves out, in every job store."""
 
+import pytest
+
 from solstice_common.messages.states import JobState, RunState
-from solstice_orchestrator.domain.jobs import Concurrency, JobCondition, Reason
+from solstice_orchestrator.domain.jobs import Concurrency, JobCondition, Outcome, Reason
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.protocol import OutboxKind
+from solstice_orchestrator.workflow.conditions.terms import written_later
 from tests.builders import job, job_request
 from tests.stores import (
     FAILED,
@@ -84,6 +87,40 @@ async def test_what_is_left_out_needs_no_approval(store: JobStore) -> None:
         "smoke": JobState.SKIPPED,
         "build": JobState.WAITING,
     }
+
+
+ON_FAILURE = written_later(("equal", ("result", "test"), "failed"), "result('test') == 'failed'")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_met"), [(FAILED, True), (SUCCEEDED, False)], ids=["failed", "succeeded"]
+)
+async def test_a_job_is_decided_by_the_results_of_its_needs(
+    store: JobStore, *, outcome: Outcome, is_met: bool
+) -> None:
+    test, site = job("true", name="test"), Concurrency(group="site")
+    report = job(
+        "true",
+        name="report",
+        needs=("test",),
+        condition=JobCondition.ALWAYS,
+        later=ON_FAILURE,
+        concurrency=site,
+    )
+    run_id = await planned(store, test, report, job("true", name="last", needs=("report",)))
+    (claim,) = await claimed(store)
+    assert (await states(store, run_id))["report"] == (JobState.BLOCKED, Reason.PLANNED)
+    assert await store.finish(claim.key, outcome)
+    found = await states(store, run_id)
+    if is_met:
+        assert (found["report"][0], found["last"][0]) == (JobState.WAITING, JobState.BLOCKED)
+    else:
+        assert (found["report"], found["last"][0]) == (
+            (JobState.SKIPPED, Reason.CONDITION_UNMET),
+            JobState.SKIPPED,
+        )
+        assert (await store.jobs(run_id=run_id, limit=9))[1].detail == "result('test') == 'failed'"
+        assert await state_of_run(store, run_id) is RunState.SUCCEEDED
 
 
 async def test_an_event_that_is_not_built_ends_the_run_without_jobs_or_a_dead_letter(store: JobStore) -> None:

@@ -137,6 +137,9 @@ class LogEvent(StrEnum):
     request_id, detail.
     """
 
+    PATHS_UNKNOWN = "paths.unknown"
+    """It is not known what a push changed, so everything counts as changed: request_id, detail."""
+
     ATTEMPT_STARTED = "attempt.started"
     """An attempt was handed to the executor: job_id, attempt, run_id, job, runs_on."""
     SECRET_UNUSABLE = "secret.unusable"  # noqa: S105  an event, not a secret

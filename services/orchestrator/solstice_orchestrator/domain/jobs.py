@@ -317,6 +317,10 @@ class JobSpec:
     """Read after its last step, also when one failed."""
     unmet: str = ""
     """The condition that leaves it out of this run; empty: it is part of it."""
+    later: str = ""
+    """The rest of its condition, which its needs decide (`workflow/conditions/terms.py`); empty: there is none."""
+    notice: str = ""
+    """What its log says first; empty: nothing."""
 
 
 def named_secrets(spec: JobSpec) -> frozenset[str]:

@@ -1,6 +1,6 @@
 """Which blocked jobs may start or are skipped once their needs have ended. Pure."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from solstice_common.messages.states import JobState
@@ -14,6 +14,8 @@ class DependencyNode:
     state: JobState
     needs: tuple[str, ...]
     condition: JobCondition = JobCondition.SUCCESS
+    later: str = ""
+    """What is to be decided about the ends of its needs; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +25,21 @@ class UnblockedJob:
     name: str
     state: JobState
     reason: Reason
+    detail: str = ""
+    """The condition that leaves it out."""
 
 
-def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[UnblockedJob]:
+def _always_met(_later: str, _states: Mapping[str, JobState]) -> str:
+    return ""
+
+
+def unblock(
+    nodes: Mapping[str, DependencyNode],
+    unmet: Callable[[str, Mapping[str, JobState]], str] = _always_met,
+) -> Sequence[UnblockedJob]:
     """Return the blocked jobs that may now wait for a slot, or are skipped.
 
+    `unmet` decides what a node has `later`, by the states of all jobs: it returns the condition when it does not hold.
     Skipping one job may skip or unblock others; these are among the result.
     """
     states = {name: node.state for name, node in nodes.items()}
@@ -40,8 +52,12 @@ def unblock(nodes: Mapping[str, DependencyNode]) -> Sequence[UnblockedJob]:
             new = _after(node.condition, [states[need] for need in node.needs])
             if new is None:
                 continue
-            reason = Reason.NEEDS_MET if new is JobState.WAITING else Reason.NEEDS_FAILED
-            moved.append(UnblockedJob(name=name, state=new, reason=reason))
+            detail = unmet(node.later, states) if node.later and new is JobState.WAITING else ""
+            if detail:
+                new, reason = JobState.SKIPPED, Reason.CONDITION_UNMET
+            else:
+                reason = Reason.NEEDS_MET if new is JobState.WAITING else Reason.NEEDS_FAILED
+            moved.append(UnblockedJob(name=name, state=new, reason=reason, detail=detail))
             states[name] = new
             del blocked[name]
             settled = False

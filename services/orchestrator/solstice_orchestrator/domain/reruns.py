@@ -52,7 +52,8 @@ def failed_jobs(nodes: Mapping[str, DependencyNode]) -> frozenset[str] | RerunRe
     if not nodes:
         return None
     failed = {name for name, node in nodes.items() if node.state is not JobState.SUCCEEDED}
-    if not failed:
+    # A condition left out what is skipped beside successes alone.
+    if all(nodes[name].state is JobState.SKIPPED for name in failed):
         return RerunRefusal.NOTHING_FAILED
     return frozenset(_with_dependents(failed, nodes))
 

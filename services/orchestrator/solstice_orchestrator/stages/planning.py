@@ -18,6 +18,7 @@ from solstice_orchestrator.git.command import CheckoutFailed, GitPolicy
 from solstice_orchestrator.git.commit_ancestry import ask_repository
 from solstice_orchestrator.git.commit_files import CommitFiles
 from solstice_orchestrator.git.hosts import GitHosts
+from solstice_orchestrator.git.objects.changed_paths import changed_paths
 from solstice_orchestrator.git.objects.planned_commits import PlannedCommits
 from solstice_orchestrator.log_events import LogEvent
 from solstice_orchestrator.stages.early_fetches import EarlyFetches
@@ -26,10 +27,12 @@ from solstice_orchestrator.store.records.topics import StoreTopic
 from solstice_orchestrator.superseding.push_order import OrderQuestion, PushOrder, answer
 from solstice_orchestrator.worker.log_buffer import retry_while_unavailable
 from solstice_orchestrator.worker.pressure import Governor
+from solstice_orchestrator.workflow.conditions.facts import ChangedPaths
 from solstice_orchestrator.workflow.job_plan import (
     PlannedJobs,
     PlanningRules,
     PlanRefused,
+    WorkflowWithPaths,
     plan_jobs,
     untrusted,
     workflow_paths,
@@ -86,7 +89,7 @@ async def run_planning(
     async with store.changes(StoreTopic.PLANNING) as changed, asyncio.TaskGroup() as plans:
         hosts = hosts or GitHosts()
         files = CommitFiles(plans, git, scratch, hosts.is_proven, planned=planned)
-        push_order_lookup = _PushOrderLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_LOOKUPS))
+        lookup = _RepositoryLookup(git=git, scratch=scratch, at_once=asyncio.Semaphore(MAX_LOOKUPS))
         claimed_runs = _ClaimedRuns()
         rng = random.Random()  # noqa: S311  jitter is no secret
 
@@ -103,7 +106,7 @@ async def run_planning(
                         store=store,
                         claimed_runs=claimed_runs,
                         files=files,
-                        push_order_lookup=push_order_lookup,
+                        lookup=lookup,
                         rules=rules,
                         permits=permits,
                         governor=governor,
@@ -206,7 +209,7 @@ async def _plan(
     store: JobStore,
     claimed_runs: _ClaimedRuns,
     files: CommitFiles,
-    push_order_lookup: "_PushOrderLookup",
+    lookup: "_RepositoryLookup",
     rules: PlanningRules,
     permits: asyncio.Semaphore,
     governor: Governor | None,
@@ -215,14 +218,12 @@ async def _plan(
 ) -> None:
     bound = LOG.bind(run_id=task.run_id, request_id=task.request.request_id)
     try:
-        decision = await _decide_at_host(task.request, hosts, files=files, rules=rules)
+        decision = await _decide_at_host(task, hosts, files=files, rules=rules, lookup=lookup)
         match decision:
             case PlannedJobs(jobs=jobs):
                 if governor is not None:
                     governor.machine_worked()
-                stored = await _store_plan(
-                    task, decision, store=store, push_order_lookup=push_order_lookup, rng=rng
-                )
+                stored = await _store_plan(task, decision, store=store, lookup=lookup, rng=rng)
                 bound.info(LogEvent.RUN_PLANNED, jobs=[job.name for job in jobs], stored=stored)
             case PlanRefused(reason=reason, detail=detail):
                 if governor is not None and reason is Reason.MACHINE_FAILED:
@@ -268,7 +269,7 @@ async def _store_plan(
     plan: PlannedJobs,
     *,
     store: JobStore,
-    push_order_lookup: "_PushOrderLookup",
+    lookup: "_RepositoryLookup",
     rng: random.Random,
 ) -> bool:
     """Store the jobs, after asking the repository which run is newer where that matters."""
@@ -277,14 +278,14 @@ async def _store_plan(
         answer = await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run, answers), rng)
         if not isinstance(answer, OrderQuestion):
             return answer
-        answers[answer] = await push_order_lookup.order(task.request, answer)
+        answers[answer] = await lookup.order(task.request, answer)
     # Other runs were planned after every answer: without further questions, this run counts as the newer one.
     return bool(await retry_while_unavailable(lambda: store.planned(task, plan.jobs, plan.run), rng))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PushOrderLookup:
-    """Asks repositories which of two pushes came first, a few at a time."""
+class _RepositoryLookup:
+    """Asks repositories which push came first and what it changed, a few at a time."""
 
     git: GitPolicy
     scratch: Path
@@ -300,6 +301,14 @@ class _PushOrderLookup:
             return None
         return answer(question, history)
 
+    async def changed(self, request: JobRequestV1) -> ChangedPaths:
+        """Return the paths that a push or a change request changed."""
+        async with self.at_once:
+            found = await changed_paths(request, policy=self.git, scratch=self.scratch)
+        if found.unknown:
+            LOG.info(LogEvent.PATHS_UNKNOWN, request_id=request.request_id, detail=found.unknown)
+        return found
+
 
 async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:
     """Release these runs for other orchestrators, without counting a try."""
@@ -310,14 +319,20 @@ async def _hand_back(store: JobStore, *tasks: PlanningTask) -> None:
 
 
 async def _decide_at_host(
-    request: JobRequestV1, hosts: GitHosts, *, files: CommitFiles, rules: PlanningRules
+    task: PlanningTask,
+    hosts: GitHosts,
+    *,
+    files: CommitFiles,
+    rules: PlanningRules,
+    lookup: "_RepositoryLookup",
 ) -> PlannedJobs | PlanRefused:
-    """Decide as `decide` does, unless the git host must be left alone; remember its answer."""
+    """Decide as `_decide` does, unless the git host must be left alone; remember its answer."""
+    request = task.request
     pause = hosts.pause_of(request.repo_url)
     if pause is not None:
         return PlanRefused(reason=Reason.HOST_AWAY, detail=pause)
     with hosts.visit(request.repo_url):
-        decision = await decide(request, files=files, rules=rules)
+        decision = await _decide(task, files=files, rules=rules, lookup=lookup)
     match decision:
         case PlanRefused(
             reason=Reason.CHECKOUT_FAILED | Reason.HOST_AWAY, detail=detail, host_away=host_away
@@ -330,10 +345,11 @@ async def _decide_at_host(
     return decision
 
 
-async def decide(
-    request: JobRequestV1, *, files: CommitFiles, rules: PlanningRules
+async def _decide(
+    task: PlanningTask, *, files: CommitFiles, rules: PlanningRules, lookup: "_RepositoryLookup"
 ) -> PlannedJobs | PlanRefused:
     """Plan the request's jobs or refuse it; raise nothing but CancelledError."""
+    request = task.request
     refused = untrusted(request, rules)
     if refused:
         return refused
@@ -342,7 +358,8 @@ async def decide(
     except CheckoutFailed as error:
         return PlanRefused(reason=error.reason, detail=error.detail[:1000], host_away=error.host_away)
     # In a thread: the largest and strangest file that is allowed takes a noticeable part of a second to read.
-    return await asyncio.to_thread(plan_jobs, request, contents, rules)
+    plan = await asyncio.to_thread(plan_jobs, request, contents, rules, is_rerun=task.is_rerun)
+    return plan.planned(await lookup.changed(request)) if isinstance(plan, WorkflowWithPaths) else plan
 
 
 async def _found(request: JobRequestV1, files: CommitFiles) -> Mapping[str, bytes]:

@@ -66,6 +66,8 @@ class PlanningTask:
     run_id: str
     attempt: int
     request: JobRequestV1
+    is_rerun: bool = False
+    """Whether a person asked for this run again."""
 
 
 class AttemptKey(Value, frozen=True, kw_only=True):

@@ -264,7 +264,12 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
         position=node.arguments[0].position,
         combination=combination,
         limits=_properties(values, combination),
-        condition=_job_if(values.get("if"), step_ifs, combination, vocabulary),
+        condition=_job_if(
+            values.get("if"),
+            step_ifs,
+            combination,
+            replace(vocabulary, needs=[name for name, _ in needs]),
+        ),
         env=env,
         needs=tuple(needs),
         concurrency=concurrency,

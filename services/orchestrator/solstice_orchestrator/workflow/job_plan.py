@@ -10,10 +10,10 @@ from solstice_common.messages import JobRequestV1, Priority, Source
 from solstice_orchestrator.domain.jobs import JobSpec, Reason, RunSpec, StepSpec
 from solstice_orchestrator.domain.trust import V1_TRUST, is_trusted, is_vouched_for
 from solstice_orchestrator.workflow.conditions.condition_node import NO_CONDITION
-from solstice_orchestrator.workflow.conditions.facts import RunFacts
+from solstice_orchestrator.workflow.conditions.facts import PATHS_NOT_READ, ChangedPaths, RunFacts
 from solstice_orchestrator.workflow.conditions.inputs import InvalidInputs, given_values
-from solstice_orchestrator.workflow.conditions.trigger import TriggerEvent, trigger_of
-from solstice_orchestrator.workflow.reader import Workflow, parse_workflow
+from solstice_orchestrator.workflow.conditions.trigger import Trigger, TriggerEvent, trigger_of
+from solstice_orchestrator.workflow.reader import Workflow, remembered_workflow
 
 WORKFLOW_PATH: Final = ".solstice/workflow.kdl"
 SCRIPT_PATH: Final = ".solstice/job.sh"
@@ -89,13 +89,64 @@ def untrusted(request: JobRequestV1, rules: PlanningRules) -> PlanRefused | None
 
 
 def plan_jobs(
-    request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules
-) -> PlannedJobs | PlanRefused:
-    """Plan the jobs that the commit's files and the request ask for."""
-    workflow = _workflow_of(request, files, rules)
-    if isinstance(workflow, PlanRefused):
-        return workflow
-    return _untrusted_label(request, workflow, rules) or _jobs_of(request, workflow)
+    request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules, *, is_rerun: bool = False
+) -> "PlannedJobs | PlanRefused | WorkflowWithPaths":
+    """Plan the jobs that the commit's files and the request ask for.
+
+    `is_rerun`: a person asked for this run again, so it is built in any case.
+    """
+    found = _workflow_of(request, files, rules)
+    if isinstance(found, PlanRefused):
+        return found
+    refused = _untrusted_label(request, found, rules)
+    if refused:
+        return refused
+    trigger = trigger_of(request)
+    if is_rerun:
+        trigger = replace(trigger, is_requested=True)
+    open_plan = WorkflowWithPaths(request=request, trigger=trigger, path=found.path, workflow=found.workflow)
+    return open_plan if found.workflow.needs_paths(trigger) else open_plan.planned(PATHS_NOT_READ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowWithPaths:
+    """A workflow that is read, and whose jobs depend on the changed paths."""
+
+    request: JobRequestV1
+    trigger: Trigger
+    path: str
+    """The workflow file."""
+    workflow: Workflow
+
+    def planned(self, changed: ChangedPaths) -> PlannedJobs | PlanRefused:
+        """Plan the jobs with these changed paths: apply inputs, `on`, each `if`, and the priority."""
+        workflow = self.workflow
+        try:
+            inputs = given_values(
+                workflow.inputs,
+                self.request.inputs or {},
+                by_hand=self.trigger.event is TriggerEvent.MANUAL,
+            )
+        except InvalidInputs as error:
+            return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=f"{self.path}: {error}")
+        facts = RunFacts(trigger=self.trigger, inputs=inputs, changed=changed)
+        if refusal := workflow.events.refusal(facts):
+            return PlanRefused(reason=Reason.EVENT_NOT_BUILT, detail=f"{self.path}: {refusal}")
+        priority = self.request.priority or Priority.DEFAULT
+        variables = {spec.variable: inputs[name] for name, spec in workflow.inputs.items()}
+        is_unknown = changed is not PATHS_NOT_READ and changed.unknown
+        return PlannedJobs(
+            jobs=tuple(
+                replace(
+                    workflow.conditions[job.name].applied(job, facts),
+                    priority=priority,
+                    env=MappingProxyType({**job.env, **variables}) if variables else job.env,
+                    notice=f"everything counts as changed: {changed.unknown}" if is_unknown else "",
+                )
+                for job in workflow.jobs
+            ),
+            run=workflow.run,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +174,7 @@ def _workflow_of(
         script = Workflow(jobs=(script_job(runs_on),), run=RunSpec(), conditions={SCRIPT_JOB: NO_CONDITION})
         return _FoundWorkflow(path=path, workflow=script)
     try:
-        workflow = parse_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
+        workflow = remembered_workflow(files[path], default_runs_on=runs_on, only=request.workflow_job_id)
     except InvalidWorkflow as error:
         return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=f"{path}: {error}")
     return _FoundWorkflow(path=path, workflow=workflow)
@@ -145,35 +196,6 @@ def _untrusted_label(
         reason=Reason.NOT_TRUSTED,
         detail=f"the author of this code may not push to the repository, and jobs of the label {label} are not "
         "isolated (EXECUTOR_MAP)",
-    )
-
-
-def _jobs_of(request: JobRequestV1, found: _FoundWorkflow) -> PlannedJobs | PlanRefused:
-    """Apply the request to the workflow: its inputs, `on`, each `if`, and its priority."""
-    workflow, trigger = found.workflow, trigger_of(request)
-    try:
-        inputs = given_values(
-            workflow.inputs, request.inputs or {}, by_hand=trigger.event is TriggerEvent.MANUAL
-        )
-    except InvalidInputs as error:
-        return PlanRefused(reason=Reason.INVALID_WORKFLOW, detail=f"{found.path}: {error}")
-    facts = RunFacts(trigger=trigger, inputs=inputs)
-    if not workflow.events.covers(trigger):
-        return PlanRefused(
-            reason=Reason.EVENT_NOT_BUILT, detail=f"{found.path}: 'on' does not name {trigger.described()}"
-        )
-    priority = request.priority or Priority.DEFAULT
-    variables = {spec.variable: inputs[name] for name, spec in workflow.inputs.items()}
-    return PlannedJobs(
-        jobs=tuple(
-            replace(
-                workflow.conditions[job.name].applied(job, facts),
-                priority=priority,
-                env=MappingProxyType({**job.env, **variables}) if variables else job.env,
-            )
-            for job in workflow.jobs
-        ),
-        run=workflow.run,
     )
 
 

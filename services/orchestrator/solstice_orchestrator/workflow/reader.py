@@ -13,6 +13,7 @@ from solstice_orchestrator.domain.jobs import JobSpec, RunSpec
 from solstice_orchestrator.workflow.conditions.condition_node import EACH_EVENT, BuiltEvents, JobIf, read_on
 from solstice_orchestrator.workflow.conditions.expression import Vocabulary
 from solstice_orchestrator.workflow.conditions.inputs import NO_INPUTS, InputSpec, read_input
+from solstice_orchestrator.workflow.conditions.trigger import Trigger
 from solstice_orchestrator.workflow.job_nodes import (
     JobDefaults,
     JobDraft,
@@ -53,6 +54,14 @@ class Workflow:
     """The `if` of each job by its name."""
     events: BuiltEvents = EACH_EVENT
     inputs: Mapping[str, InputSpec] = field(default_factory=lambda: NO_INPUTS)
+    characters: int = 0
+    """How many the scripts and variables of all jobs have."""
+
+    def needs_paths(self, trigger: Trigger) -> bool:
+        """Return whether changed paths decide what a run gets."""
+        return self.events.needs_paths(trigger) or any(
+            self.conditions[job.name].needs_paths for job in self.jobs
+        )
 
 
 def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> Workflow:
@@ -74,10 +83,35 @@ def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = N
     return Workflow(
         jobs=specs if only is None else _chosen(specs, draft.names, only),
         run=draft.run,
-        conditions={job.name: job.condition for jobs in draft.jobs.values() for job in jobs},
+        conditions={
+            job.name: job.condition.with_jobs(draft.names) for jobs in draft.jobs.values() for job in jobs
+        },
         events=draft.events,
         inputs=MappingProxyType(draft.inputs),
+        characters=sum(map(_characters, specs)),
     )
+
+
+MAX_REMEMBERED: Final = 64
+MAX_REMEMBERED_CHARACTERS: Final = 128 * 1024
+_remembered: Final = dict[tuple[bytes, str, str | None], Workflow]()
+
+
+def remembered_workflow(content: bytes, *, default_runs_on: str, only: str | None = None) -> Workflow:
+    """`parse_workflow` with a cache: the pushes of a burst often have the same file.
+
+    Large workflows are not cached, so that the cache stays small.
+    """
+    key = (content, default_runs_on, only)
+    if (known := _remembered.get(key)) is not None:
+        return known
+    workflow = parse_workflow(content, default_runs_on=default_runs_on, only=only)
+    if len(content) + workflow.characters <= MAX_REMEMBERED_CHARACTERS:
+        # Threads plan: each of these calls is one step for them.
+        if len(_remembered) >= MAX_REMEMBERED:
+            _remembered.clear()
+        _remembered[key] = workflow
+    return workflow
 
 
 def _decoded(content: bytes) -> str:

@@ -221,10 +221,12 @@ async def test_planning_goes_on_after_claims_that_failed(
 async def test_a_run_that_breaks_us_takes_no_other_with_it(
     setup: PlanningSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def break_on_one(request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules) -> Any:
+    def break_on_one(
+        request: JobRequestV1, files: Mapping[str, bytes], rules: PlanningRules, **options: bool
+    ) -> Any:
         if request.sender == "breaker":
             raise RecursionError("a mistake")
-        return plan_jobs(request, files, rules)
+        return plan_jobs(request, files, rules, **options)
 
     monkeypatch.setattr(planning, "plan_jobs", break_on_one)
     sound = setup.commit({".solstice/job.sh": "x"})
@@ -256,7 +258,7 @@ async def test_the_log_says_whether_a_failure_of_the_machine_was_stored(
         async def claim_planning(self, worker_id: str, limit: int) -> Sequence[PlanningTask]:
             return await self._store.claim_planning(worker_id, limit)
 
-    def without_disk(*_: object) -> Any:
+    def without_disk(*_: object, **__: object) -> Any:
         raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(planning, "plan_jobs", without_disk)

@@ -88,6 +88,7 @@ def planned(
                 needs=json.dumps(spec.needs),
                 created_at=unit.now,
                 condition=spec.condition.value,
+                later=spec.later,
                 retries=spec.retries,
                 group_key=group_digest(rules, GroupScope.JOB, spec.concurrency, task.request),
             ),
@@ -112,14 +113,18 @@ def _first_state(spec: JobSpec, run_spec: RunSpec, *, awaiting: bool) -> JobStat
         return JobState.SKIPPED
     if awaiting:
         return JobState.APPROVAL
-    is_blocked = spec.needs or spec.concurrency or run_spec.concurrency
+    is_blocked = spec.needs or spec.later or spec.concurrency or run_spec.concurrency
     return JobState.BLOCKED if is_blocked else JobState.WAITING
 
 
 def _first_reason(spec: JobSpec, state: JobState) -> Reason:
     if spec.unmet:
         return Reason.CONDITION_UNMET
-    return Reason.PLANNED if spec.needs or state is not JobState.BLOCKED else Reason.CONCURRENCY_GROUP
+    return (
+        Reason.PLANNED
+        if spec.needs or spec.later or state is not JobState.BLOCKED
+        else Reason.CONCURRENCY_GROUP
+    )
 
 
 def approve_run(unit: UnitOfWork, run_id: str) -> None:
@@ -130,7 +135,9 @@ def approve_run(unit: UnitOfWork, run_id: str) -> None:
     run = unit.runs[run_id]
     unit.change_run(run_id, **_approved_columns(unit, run, waiting[0]))
     for job in waiting:
-        is_blocked = job.needs != "[]" or job.group_key is not None or run.concurrency is not None
+        is_blocked = (
+            job.needs != "[]" or job.later or job.group_key is not None or run.concurrency is not None
+        )
         unit.move(job, JobState.BLOCKED if is_blocked else JobState.WAITING, Reason.APPROVED)
     unit.settle([run_id])
 

@@ -13,7 +13,13 @@ from solstice_common.broker.headers import REFUSED_AT_HEADER, RUN_HEADER
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.jobs import JobCondition, Outcome, Reason, may_move, run_state
 from solstice_orchestrator.domain.needs import DependencyNode, unblock
-from solstice_orchestrator.domain.statuses import Status, detail_of, read_subject, status_about
+from solstice_orchestrator.domain.statuses import (
+    Status,
+    detail_of,
+    read_subject,
+    status_about,
+    storable,
+)
 from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChange, statuses
 from solstice_orchestrator.store.outbox.dead_letter import dead_letter_headers
 from solstice_orchestrator.store.records.changes import (
@@ -27,6 +33,7 @@ from solstice_orchestrator.store.records.changes import (
     begun_with,
 )
 from solstice_orchestrator.store.records.moment import Moment
+from solstice_orchestrator.workflow.conditions.terms import unmet_by_results
 
 # Named here: looking a member up in its class takes longer than the rest of the check (Python 3.11).
 _BLOCKED: Final = JobState.BLOCKED
@@ -242,16 +249,18 @@ class UnitOfWork:
                 state=job.state,
                 needs=tuple(json.loads(job.needs)),
                 condition=JobCondition(job.condition),
+                later=job.later,
             )
             for job in jobs
         }
-        for unblocked in unblock(nodes):
+        for unblocked in unblock(nodes, unmet_by_results):
             job_id = ids[unblocked.name]
             if unblocked.state is JobState.WAITING and self._request_group_if_needed(job_id):
                 continue
             # It needs no job, and waited for a concurrency group.
             met = unblocked.reason is Reason.NEEDS_MET and not nodes[unblocked.name].needs
-            self.move(self.jobs[job_id], unblocked.state, Reason.PLANNED if met else unblocked.reason)
+            reason = Reason.PLANNED if met else unblocked.reason
+            self.move(self.jobs[job_id], unblocked.state, reason, storable(unblocked.detail))
 
     def _superseded_reason(self, run_id: str) -> tuple[Reason | None, str]:
         """Return SUPERSEDED when all the run's cancelled jobs ended for it, else no reason."""

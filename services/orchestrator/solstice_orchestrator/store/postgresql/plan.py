@@ -32,7 +32,7 @@ async def claim_planning(
         " ORDER BY run_id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)"
         " UPDATE runs SET plan_worker = $3, plan_since = $1, plan_attempt = plan_attempt + 1"
         " FROM taken JOIN requests USING (run_id) WHERE runs.run_id = taken.run_id"
-        " RETURNING runs.run_id, runs.plan_attempt, requests.body",
+        " RETURNING runs.run_id, runs.plan_attempt, requests.body, requests.rerun_of",
         now,
         limit,
         worker_id,
@@ -43,7 +43,12 @@ async def claim_planning(
         )
         transaction.changed = True
     return [
-        PlanningTask(run_id=row["run_id"], attempt=row["plan_attempt"], request=stored_request(row["body"]))
+        PlanningTask(
+            run_id=row["run_id"],
+            attempt=row["plan_attempt"],
+            request=stored_request(row["body"]),
+            is_rerun=row["rerun_of"] is not None,
+        )
         for row in sorted(rows, key=lambda row: str(row["run_id"]))
     ]
 

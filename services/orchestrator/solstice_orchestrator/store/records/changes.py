@@ -104,6 +104,8 @@ class Job(Struct, frozen=True, gc=False):
     The job asks for the group when it is BLOCKED for CONCURRENCY_GROUP and not for its run's group, and holds it from
     WAITING to its end.
     """
+    later: str = ""
+    """The rest of its condition, which its needs decide."""
 
 
 def begun_with(run: Run, job: Job) -> Run:

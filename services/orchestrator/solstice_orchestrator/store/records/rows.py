@@ -108,7 +108,7 @@ def encode_spec(spec: JobSpec) -> bytes:
         }
         for step in spec.steps
     ]
-    is_plain = all(step.is_plain for step in spec.steps)
+    is_plain = not spec.later and all(step.is_plain for step in spec.steps)
     return orjson.dumps(
         {
             "name": spec.name,
@@ -127,6 +127,7 @@ def encode_spec(spec: JobSpec) -> bytes:
             **container_fields(spec),
             **({} if spec.checkout == PLAIN_CHECKOUT else {"checkout": spec.checkout}),
             **({"artifacts": spec.artifacts} if spec.artifacts else {}),
+            **({"notice": spec.notice} if spec.notice else {}),
             **({"caches": spec.caches} if spec.caches else {}),
             **({"needed_artifacts": spec.needed_artifacts} if spec.needed_artifacts else {}),
             **({"reports": spec.reports} if spec.reports else {}),
@@ -176,6 +177,7 @@ def _read_spec(text: bytes) -> JobSpec:
         checkout=_read_checkout(fields["checkout"]) if "checkout" in fields else PLAIN_CHECKOUT,
         artifacts=tuple(ArtifactSpec(**artifact) for artifact in fields.get("artifacts", ())),
         reports=tuple(ReportSpec(**report) for report in fields.get("reports", ())),
+        notice=fields.get("notice", ""),
         caches=tuple(_read_cache(cache) for cache in fields.get("caches", ())),
         needed_artifacts=tuple(NeededArtifact(**needed) for needed in fields.get("needed_artifacts", ())),
     )

@@ -19,8 +19,8 @@ from solstice_orchestrator.superseding.push_order import OrderQuestion
 # The rows as one JSON text: Python's module releases the interpreter lock once per row it fetches, and must take it
 # back from a busy event loop each time.
 _TO_PLAN: Final = (
-    "SELECT json_group_array(json_array(age, run_id, plan_attempt, CAST(body AS TEXT)))"
-    " FROM (SELECT age, run_id, plan_attempt, body FROM runs INDEXED BY runs_to_plan"
+    "SELECT json_group_array(json_array(age, run_id, plan_attempt, CAST(body AS TEXT), rerun_of IS NOT NULL))"
+    " FROM (SELECT age, run_id, plan_attempt, body, rerun_of FROM runs INDEXED BY runs_to_plan"
     " JOIN requests USING (age) WHERE state = 'planning' AND plan_worker IS NULL AND plan_at <= ? ORDER BY age LIMIT ?)"
 )
 
@@ -54,8 +54,13 @@ def _claim(transaction: SqliteTransaction, worker_id: str, limit: int) -> Sequen
         (worker_id, transaction.now, json.dumps([row[0] for row in rows])),
     )
     return [
-        PlanningTask(run_id=run_id, attempt=attempt + 1, request=stored_request(request.encode()))
-        for _, run_id, attempt, request in rows
+        PlanningTask(
+            run_id=run_id,
+            attempt=attempt + 1,
+            request=stored_request(request.encode()),
+            is_rerun=bool(is_rerun),
+        )
+        for _, run_id, attempt, request, is_rerun in rows
     ]
 
 

@@ -92,6 +92,8 @@ class ProcessExecutor:
         outcome: Outcome | None = None
         try:
             async with self.workspaces.attempt(name) as empty:
+                if execution.spec.notice:
+                    await limited.mark(LogMark.of(f"- {execution.spec.notice}"))
                 brought = await self.checkout.bring(execution, empty, limited, stop)
                 if isinstance(brought, Outcome):
                     outcome = brought

@@ -10,13 +10,30 @@ from solstice_orchestrator.workflow.conditions.trigger import Trigger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedPaths:
+    """The paths that a run changed, or why they are not known."""
+
+    paths: Collection[str] = ()
+    unknown: str = ""
+    """When this is not empty, everything counts as changed."""
+
+    def fit(self, patterns: Collection[str], *, without: Collection[str] = ()) -> bool:
+        """Return whether a path fits one of the patterns, and none of `without`."""
+        return bool(self.unknown) or any(
+            fits(path, patterns) and not fits(path, without) for path in self.paths
+        )
+
+
+PATHS_NOT_READ = ChangedPaths(unknown="they were not asked for")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What is known of a run before its jobs begin."""
 
     trigger: Trigger
     inputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    changed: Collection[str] | None = None
-    """The paths that it changed; None: that is not known, and everything counts as changed."""
+    changed: ChangedPaths = PATHS_NOT_READ
 
     def known(self, fact: Fact) -> str | bool | None:
         """Return what a fact is; None for what only the run's jobs will show."""
@@ -24,15 +41,11 @@ class RunFacts:
             case ("input", name):
                 return self.inputs[name]
             case ("changed", *patterns):
-                return self.has_changed(patterns)
+                return self.changed.fit(patterns)
             case (name,) if name in FACTS:
                 return str(getattr(self.trigger, name))
             case _:
                 return None
-
-    def has_changed(self, patterns: Collection[str]) -> bool:
-        """Return whether one of the changed paths fits."""
-        return self.changed is None or any(fits(path, patterns) for path in self.changed)
 
 
 FACTS = ("event", "branch", "tag", "target_branch", "default_branch", "repository")

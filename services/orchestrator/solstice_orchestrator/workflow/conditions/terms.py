@@ -9,9 +9,13 @@ A term is a truth value, or a tuple that begins with a word:
 and a value is text, or a tuple that names a fact: ("branch",), ("input", name), ("result", job, ...).
 """
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from solstice_common.messages.states import JobState
 from solstice_common.values.globs import fits
+from solstice_orchestrator.domain.jobs import run_state
 
 Term = bool | str | tuple["Term", ...]
 Fact = tuple[str, ...]
@@ -56,6 +60,48 @@ def facts_of(term: Term) -> Iterator[Fact]:
             yield _fact(term)
         case _:
             pass
+
+
+def with_facts(term: Term, changed: Callable[[Fact], Fact]) -> Term:
+    """Return the term with each of its facts replaced."""
+    match term:
+        case ("or" | "and" | "not" as word, *parts):
+            return (word, *(with_facts(part, changed) for part in parts))
+        case ("equal", left, right):
+            return ("equal", with_facts(left, changed), with_facts(right, changed))
+        case ("glob", value, pattern):
+            return ("glob", with_facts(value, changed), pattern)
+        case tuple():
+            return changed(_fact(term))
+        case _:
+            return term
+
+
+def written_later(term: Term, written: str) -> str:
+    """Return the rest of a term as text, for the store.
+
+    `written` is the expression, for people.
+    """
+    return json.dumps([written, term], separators=(",", ":"))
+
+
+def unmet_by_results(later: str, states: Mapping[str, JobState]) -> str:
+    """Return the expression when it does not hold after such ends, else nothing.
+
+    `later` is from `written_later`. A job that is not part of the run has succeeded in an earlier one.
+    """
+    written, term = json.loads(later)
+
+    def known(fact: Fact) -> str | None:
+        word, *names = fact
+        ends = [states.get(name, JobState.SUCCEEDED) for name in names]
+        return run_state(ends).value if word == "result" else None
+
+    return "" if decided(_frozen(term), known) is True else str(written)
+
+
+def _frozen(part: Any) -> Term:
+    return tuple(map(_frozen, part)) if isinstance(part, list) else part
 
 
 def _joined(is_or: bool, parts: list[Term], known: Known) -> Term:  # noqa: FBT001  which of the two words it is

@@ -1,5 +1,6 @@
 """`if` and `on` of a workflow file: what a request gets of it."""
 
+import json
 from itertools import product
 from typing import Any
 
@@ -9,8 +10,15 @@ from hypothesis import strategies as st
 
 from solstice_orchestrator.domain.jobs import JobCondition, JobSpec, Reason, StepCondition
 from solstice_orchestrator.workflow.conditions.condition_node import MAX_PATTERNS
+from solstice_orchestrator.workflow.conditions.facts import ChangedPaths
 from solstice_orchestrator.workflow.conditions.trigger import TriggerEvent
-from solstice_orchestrator.workflow.job_plan import PlannedJobs, PlanningRules, PlanRefused, plan_jobs
+from solstice_orchestrator.workflow.job_plan import (
+    PlannedJobs,
+    PlanningRules,
+    PlanRefused,
+    WorkflowWithPaths,
+    plan_jobs,
+)
 from tests.builders import job_request
 
 STEP = "step run=x"
@@ -25,7 +33,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan(text: str, **fields: Any) -> PlannedJobs | PlanRefused:
+def plan(text: str, **fields: Any) -> PlannedJobs | PlanRefused | WorkflowWithPaths:
     files = {".solstice/workflow.kdl": text.encode()}
     return plan_jobs(job_request(**fields), files, PlanningRules())
 
@@ -170,3 +178,96 @@ def test_a_mistake_in_a_step_is_named(text: str) -> None:
     refused = plan(f"job a {{ step run=x {text} }}")
     assert isinstance(refused, PlanRefused)
     assert refused.detail.startswith(".solstice/workflow.kdl: line 1, column ")
+
+
+FILES = ("src/a.py", "src/b/c.py", "docs/a.md", "pyproject.toml")
+PATHS = {
+    "src/**": {"src/a.py", "src/b/c.py"},
+    "src/*": {"src/a.py"},
+    "docs/**": {"docs/a.md"},
+    "*.toml": {"pyproject.toml"},
+    "**": set(FILES),
+}
+
+
+@given(
+    paths=st.lists(st.sampled_from(list(PATHS)), max_size=3),
+    ignored=st.lists(st.sampled_from(list(PATHS)), max_size=2),
+    changed=st.sets(st.sampled_from(FILES)),
+    known=st.booleans(),
+)
+def test_changed_paths_choose_runs_and_jobs(
+    paths: list[str], ignored: list[str], changed: set[str], *, known: bool
+) -> None:
+    block = "".join(
+        " ".join([name, *(f'"{each}"' for each in patterns)]) + ";"
+        for name, patterns in (("paths", paths), ("ignore-paths", ignored))
+        if patterns
+    )
+    text = f"""on {{ push {{ {block} }} }}; job a {{ {STEP} }}; job b if="changed('src/**', '*.toml')" {{ {STEP} }}"""
+    open_plan = plan(text)
+    assert isinstance(open_plan, WorkflowWithPaths)
+    decision = open_plan.planned(ChangedPaths(paths=changed, unknown="" if known else "a new ref"))
+    counted = changed - set().union(*(PATHS[each] for each in ignored))
+    is_built = not block or not known or any(counted & PATHS[each] for each in paths or ["**"])
+    assert isinstance(decision, PlannedJobs) is is_built
+    if isinstance(decision, PlannedJobs):
+        meant = not known or bool(changed & (PATHS["src/**"] | PATHS["*.toml"]))
+        assert [not job.unmet for job in decision.jobs] == [True, meant]
+        assert all(bool(job.notice) is not known for job in decision.jobs)
+
+
+def test_paths_are_not_fetched_where_nothing_compares_them() -> None:
+    text = f"""on {{ push main paths="src/**"; tag; change-request }}; job a {{ {STEP} }}"""
+    named = {name for name, fields in REQUESTS.items() if isinstance(plan(text, **fields), WorkflowWithPaths)}
+    assert named == {"push"}
+
+
+@pytest.mark.parametrize(
+    "node", ["tag paths=x", "push paths='['", "push { paths }", "push { files x }", "schedule { paths x }"]
+)
+def test_a_mistake_about_paths_is_named(node: str) -> None:
+    refused = plan(f"on {{ {node} }}; job a {{ {STEP} }}")
+    assert isinstance(refused, PlanRefused)
+    assert refused.detail.startswith(".solstice/workflow.kdl: line 1, column ")
+
+
+def test_a_rerun_is_built_though_on_does_not_name_its_event() -> None:
+    files = {".solstice/workflow.kdl": f"on {{ tag }}; job a {{ {STEP} }}".encode()}
+    assert isinstance(plan_jobs(job_request(), files, PlanningRules()), PlanRefused)
+    assert isinstance(plan_jobs(job_request(), files, PlanningRules(), is_rerun=True), PlannedJobs)
+
+
+def test_a_job_is_decided_later_by_the_results_of_its_needs() -> None:
+    text = f"""
+    job test {{ matrix {{ os linux illumos }}; {STEP} }}
+    job report if="result('test') != 'succeeded' && event == 'push'" {{ needs test; {STEP} }}
+    job deploy if="success && result('test') == 'succeeded'" {{ needs test; {STEP} }}
+    """
+    planned = jobs(text)
+    assert planned["report"].condition is JobCondition.ALWAYS
+    assert json.loads(planned["report"].later) == [
+        "result('test') != 'succeeded' && event == 'push'",
+        ["not", ["equal", ["result", "test-linux", "test-illumos"], "succeeded"]],
+    ]
+    assert planned["deploy"].condition is JobCondition.SUCCESS
+    assert jobs(text, ref="refs/tags/v1")["report"].unmet
+
+
+@pytest.mark.parametrize(
+    ("needs", "expression", "sentence"),
+    [
+        ("", "result('test') == 'failed'", "there is no needed job 'test' here"),
+        ("needs test", "result('tset') == 'failed'", "(did you mean 'test'?); known: test"),
+        (
+            "needs test",
+            "result('test') == 'failure'",
+            "there is no result 'failure' (did you mean 'failed'?)",
+        ),
+        ("needs test", "result('test')", "'result' alone is neither true nor false"),
+    ],
+)
+def test_a_mistake_about_results_is_named(needs: str, expression: str, sentence: str) -> None:
+    refused = plan(f"""job test {{ {STEP} }}; job a if="{expression}" {{ {needs}; {STEP} }}""")
+    assert isinstance(refused, PlanRefused)
+    assert sentence in refused.detail

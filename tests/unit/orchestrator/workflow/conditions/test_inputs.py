@@ -6,7 +6,13 @@ import pytest
 
 from solstice_common.errors import InvalidWorkflow
 from solstice_orchestrator.domain.jobs import JobSpec, Reason
-from solstice_orchestrator.workflow.job_plan import PlannedJobs, PlanningRules, PlanRefused, plan_jobs
+from solstice_orchestrator.workflow.job_plan import (
+    PlannedJobs,
+    PlanningRules,
+    PlanRefused,
+    WorkflowWithPaths,
+    plan_jobs,
+)
 from solstice_orchestrator.workflow.reader import parse_workflow
 from tests.builders import job_request
 
@@ -19,7 +25,7 @@ input dry-run type=boolean
 """
 
 
-def plan(text: str, **fields: Any) -> PlannedJobs | PlanRefused:
+def plan(text: str, **fields: Any) -> PlannedJobs | PlanRefused | WorkflowWithPaths:
     return plan_jobs(job_request(**fields), {".solstice/workflow.kdl": text.encode()}, PlanningRules())
 
 

@@ -1,0 +1,2 @@
+-- What is left of a job's condition until the jobs that it needs have ended; empty: nothing.
+ALTER TABLE jobs ADD COLUMN later text NOT NULL DEFAULT '';
