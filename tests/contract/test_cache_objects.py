@@ -1,6 +1,5 @@
 """What every store of caches promises about objects and entries."""
 
-import hashlib
 import io
 import threading
 import time
@@ -10,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from solstice_orchestrator.domain.trust import DEFAULT_BRANCH, CacheScope
-from solstice_orchestrator.worker.caches.cache_entries import CacheEntry, CachePlace, archive_of, use_of
+from solstice_orchestrator.domain.trust import CacheScope
+from solstice_orchestrator.worker.caches.cache_entries import CacheEntry, archive_of, use_of
 from solstice_orchestrator.worker.caches.cache_limits import CacheLimits
 from solstice_orchestrator.worker.caches.cache_objects import CacheObjects
 from solstice_orchestrator.worker.caches.cache_store import ORPHAN_SECONDS, CacheStore
 from solstice_orchestrator.worker.caches.object_directory import INCOMING_SECONDS, ObjectDirectory
+from tests.saved_caches import cache_place, save_cache
 
 BRANCH = CacheScope(is_trusted=True, name="branch fix")
 
@@ -29,30 +29,6 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> CacheObjects:
 @pytest.fixture
 def store(objects: CacheObjects) -> CacheStore:
     return CacheStore(objects=objects)
-
-
-def place(
-    scope: CacheScope = DEFAULT_BRANCH, *, cache: str = "pip", repository: str = "river/otter"
-) -> CachePlace:
-    return CachePlace(repository=repository, scope=scope, system="linux", cache=cache, paths=("x",))
-
-
-def add(store: CacheStore, where: CachePlace, key: str, content: bytes = b"content") -> CacheEntry:
-    digest = hashlib.sha256(content).hexdigest()
-    entry = CacheEntry(
-        place=where,
-        key=key,
-        digest=digest,
-        size=len(content),
-        content_bytes=len(content),
-        files=1,
-        created_at=store.clock(),
-        job_id="job",
-    )
-    with store.objects.incoming() as archive:
-        archive.file.write(content)
-        store.add(entry, archive)
-    return entry
 
 
 def names(objects: CacheObjects, folder: str) -> list[str]:
@@ -100,13 +76,13 @@ def test_of_many_at_once_one_gets_the_name(objects: CacheObjects) -> None:
 
 
 def test_the_exact_key_goes_first_then_the_longest_fallback_then_the_newest(store: CacheStore) -> None:
-    own, rest = place(BRANCH), place()
-    first = add(store, rest, "pip-a-1", b"1")
+    own, rest = cache_place(BRANCH), cache_place()
+    first = save_cache(store, rest, "pip-a-1", b"1")
     time.sleep(1.1)
-    second = add(store, rest, "pip-a-2", b"2")
-    third = add(store, own, "pip-b", b"3")
-    add(store, place(cache="pip-tools"), "pip-a-9", b"4")
-    add(store, place(repository="river/beaver"), "pip-a-9", b"5")
+    second = save_cache(store, rest, "pip-a-2", b"2")
+    third = save_cache(store, own, "pip-b", b"3")
+    save_cache(store, cache_place(cache="pip-tools"), "pip-a-9", b"4")
+    save_cache(store, cache_place(repository="river/beaver"), "pip-a-9", b"5")
 
     def find(key: str, *fallbacks: str) -> CacheEntry | None:
         return store.find([own, rest], key, fallbacks)
@@ -120,25 +96,28 @@ def test_the_exact_key_goes_first_then_the_longest_fallback_then_the_newest(stor
     assert find("pip-b", "pip-a") == third
     assert store.find([rest], "pip-b", []) is None
     # The first that comes keeps the key.
-    assert replace(add(store, rest, "pip-a-1", b"other"), digest=first.digest) != find("pip-a-1")
+    assert replace(save_cache(store, rest, "pip-a-1", b"other"), digest=first.digest) != find("pip-a-1")
     assert find("pip-a-1") == first
     assert {used.entry.key for used in store.entries()} == {"pip-a-1", "pip-a-2", "pip-b", "pip-a-9"}
 
 
 def test_an_entry_in_a_place_that_it_does_not_name_is_no_entry(store: CacheStore) -> None:
-    entry = add(store, place(CacheScope(is_trusted=False, name="change 7")), "pip-1")
+    entry = save_cache(store, cache_place(CacheScope(is_trusted=False, name="change 7")), "pip-1")
     with store.objects.open(entry.name) as file:
         content = file.read()
-    store.objects.put_new(place().name("pip-1"), content)
-    assert store.find([place()], "pip-1", ["pip-"]) is None
-    store.objects.put_new(place().name("pip-2"), b"{}")
+    store.objects.put_new(cache_place().name("pip-1"), content)
+    assert store.find([cache_place()], "pip-1", ["pip-"]) is None
+    store.objects.put_new(cache_place().name("pip-2"), b"{}")
     store.objects.put_new("entries/x/y/z/not-a-key", b"{}")
-    assert store.find([place()], "pip-2", ["pip-"]) is None
+    assert store.find([cache_place()], "pip-2", ["pip-"]) is None
     assert [used.entry for used in store.entries()] == [entry]
 
 
 def test_what_is_removed_leaves_archives_that_others_need(store: CacheStore) -> None:
-    one, two = add(store, place(), "pip-1", b"same"), add(store, place(BRANCH), "pip-1", b"same")
+    one, two = (
+        save_cache(store, cache_place(), "pip-1", b"same"),
+        save_cache(store, cache_place(BRANCH), "pip-1", b"same"),
+    )
     store.used(one)
     later = replace(store, clock=lambda: time.time() + 2 * ORPHAN_SECONDS)
     later.remove([one])
@@ -150,11 +129,11 @@ def test_what_is_removed_leaves_archives_that_others_need(store: CacheStore) -> 
 
 
 def test_a_sweep_removes_what_killed_processes_left(store: CacheStore) -> None:
-    needed = add(store, place(), "pip-1")
+    needed = save_cache(store, cache_place(), "pip-1")
     store.used(needed)
     with store.objects.incoming() as archive:
         store.objects.put(archive, archive_of("0" * 64))
-    store.objects.touch(use_of(place().name("gone")))
+    store.objects.touch(use_of(cache_place().name("gone")))
     assert list(store.sweep()) == []
     assert len(names(store.objects, "archives")) == 2
     later = replace(store, clock=lambda: time.time() + 2 * ORPHAN_SECONDS)
@@ -163,13 +142,19 @@ def test_a_sweep_removes_what_killed_processes_left(store: CacheStore) -> None:
     assert names(store.objects, "uses") == [use_of(needed.name)]
 
 
+def test_a_trial_leaves_nothing(store: CacheStore) -> None:
+    entry = save_cache(store, cache_place(), "pip-1")
+    assert [used.entry for used in store.try_out()] == [entry]
+    assert names(store.objects, "trials") == []
+
+
 def test_unused_entries_go_and_used_ones_stay(store: CacheStore) -> None:
     limits = CacheLimits(unused_seconds=1000.0)
-    one = add(store, place(), "pip-1")
+    one = save_cache(store, cache_place(), "pip-1")
     later = replace(store, limits=limits, clock=lambda: time.time() + 1100.0)
     assert [each.key for each in later.sweep()] == ["pip-1"]
-    assert store.find([place()], "pip-1", []) is None
-    assert add(store, place(), "pip-1").name == one.name
+    assert store.find([cache_place()], "pip-1", []) is None
+    assert save_cache(store, cache_place(), "pip-1").name == one.name
 
 
 def test_parallel_saves_of_several_orchestrators_stay_below_the_limits(objects: CacheObjects) -> None:
@@ -177,8 +162,8 @@ def test_parallel_saves_of_several_orchestrators_stay_below_the_limits(objects: 
     stores = [CacheStore(objects=objects, limits=limits) for _ in range(4)]
 
     def save(number: int) -> None:
-        where = place(repository=f"repository-{number % 3}", cache=f"c{number % 5}")
-        add(stores[number % 4], where, f"c{number % 5}-{number}", bytes([number]) * 9_000)
+        where = cache_place(repository=f"repository-{number % 3}", cache=f"c{number % 5}")
+        save_cache(stores[number % 4], where, f"c{number % 5}-{number}", bytes([number]) * 9_000)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(save, range(40)))

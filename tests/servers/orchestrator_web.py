@@ -31,6 +31,7 @@ from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.web.health import no_depths
+from solstice_orchestrator.worker.caches.cache_store import CacheStore
 from tests.stores import retries_after, store_file
 
 WORKER = "worker-1"
@@ -133,6 +134,7 @@ async def serve_web(
     require_durable: bool = False,
     dead_letters: DeadLetterAccess | None = None,
     find_archive: FindArchive = no_archives,
+    caches: CacheStore | None = None,
 ) -> AsyncIterator[WebServer]:
     """Serve an empty store on a free port of loopback."""
     rng = random.Random(1)
@@ -151,6 +153,7 @@ async def serve_web(
             require_durable=require_durable,
             dead_letters=dead_letters,
             find_archive=find_archive,
+            caches=caches,
             queue_depths=no_depths
             if dead_letters is None
             else functools.partial(

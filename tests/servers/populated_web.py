@@ -30,7 +30,10 @@ from solstice_orchestrator.web.api.openapi import document
 from solstice_orchestrator.web.api.operations import EVENTS
 from solstice_orchestrator.web.app import create_app, serving
 from solstice_orchestrator.web.formats.sse import OpenStreams
+from solstice_orchestrator.worker.caches.cache_store import CacheStore
+from solstice_orchestrator.worker.caches.object_directory import ObjectDirectory
 from tests.populated_store import populate
+from tests.saved_caches import cache_place, save_cache
 from tests.servers.tokens import bearer, make_token
 from tests.stores import ManualClock
 
@@ -149,6 +152,8 @@ class WebThread:
             key = AttemptKey(job_id=build.job_id, number=build.attempt)
             assert await store.record_artifact(key, artifact, 0) is ArtifactAnswer.STORED
             self._archive.write_bytes(bytes(1024))
+            caches = CacheStore(objects=ObjectDirectory(self._archive.with_name("caches")))
+            save_cache(caches, cache_place(), "pip-1")
             app = create_app(
                 store=store,
                 broker_health=lambda: BrokerHealth(connected=True),
@@ -157,6 +162,7 @@ class WebThread:
                 access=Access(file=TokenFile(self.tokens)),
                 streams=streams,
                 find_archive=lambda _: self._archive,
+                caches=caches,
             )
             async with serving(app, streams, host="127.0.0.1", port=0) as self.url:
                 self._store, self._loop, self._end = store, asyncio.get_running_loop(), asyncio.Event()

@@ -184,6 +184,13 @@ class OrchestratorClient:
         except httpx2.HTTPError as error:
             raise self._unavailable(error) from error
 
+    async def caches(self, **filters: str) -> list[Document]:
+        """Return the caches that fit, the last used first."""
+        return list((await self._get("/api/v1/caches", {**filters}))["caches"])
+
+    async def drop_cache(self, which: str) -> Document:
+        return await self._post(f"/api/v1/caches/{quote(which, safe='')}/drop")
+
     def log_events(
         self, job_id: str, *, attempt: int | None = None, after: str | None = None, service: str | None = None
     ) -> AsyncGenerator[ApiEvent, None]:

@@ -62,6 +62,18 @@ def dead_letters(context: typer.Context, incomplete: str) -> Found:
     return [each for each in _answer(context, request) if each[0].startswith(incomplete)]
 
 
+def caches(context: typer.Context, incomplete: str) -> Found:
+    """Return the ids of caches."""
+
+    async def request(api: OrchestratorClient) -> Found:
+        return [
+            (each["cache_id"], f"{each['key']}, {each['repository']}, {each['scope']}")
+            for each in await api.caches()
+        ]
+
+    return [each for each in _answer(context, request) if each[0].startswith(incomplete)]
+
+
 def workers(context: typer.Context) -> Found:
     """Return the names of workers."""
 

@@ -83,8 +83,14 @@ COMMANDS: Final = (
     _deferred(
         INSPECT,
         "artifacts",
-        "solstice_cli.commands.artifacts:app",
+        "solstice_cli.commands.job_files.artifacts:app",
         "What jobs handed out. Commands: list, get.",
+    ),
+    _deferred(
+        INSPECT,
+        "cache",
+        "solstice_cli.commands.job_files.caches:app",
+        "What jobs saved for later ones. Commands: list, show, drop.",
     ),
     _deferred(
         INSPECT,

@@ -197,6 +197,15 @@ class TestMachine:
         assert f"WORKSPACES: {folder}: " in folders.detail
         assert (await found(Check.FOLDERS)).level is Level.OK
 
+    async def test_caches_are_tried_where_they_are(self, tmp_path: Path) -> None:
+        caches = await found(Check.CACHES, cache_directory=tmp_path / "caches")
+        assert (caches.level, "not there yet" in caches.detail) == (Level.OK, True), caches
+        (tmp_path / "caches").mkdir()
+        caches = await found(Check.CACHES, cache_directory=tmp_path / "caches")
+        assert (caches.level, "works; 0 caches, 0 of 20480 MiB" in caches.detail) == (Level.OK, True), caches
+        caches = await found(Check.CACHES, cache_directory="/proc/solstice")
+        assert (caches.level, "/proc/solstice: " in caches.detail) == (Level.WARNING, True), caches
+
     async def test_looking_leaves_nothing_behind(self, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         await all_found([each for each in Check if each not in {Check.WEBHOOKS, Check.ORCHESTRATOR}])

@@ -277,3 +277,26 @@ def test_no_number_of_a_delivery_is_cut(columns: int) -> None:
         (line,) = [line for line in lines if line.startswith(f"{number} ")]
         assert " duplicate" in line
     assert "\u2026" not in shown
+
+
+CACHES = """
+from datetime import UTC, datetime
+from solstice_cli.output import display
+caches = [dict(cache_id=each[-12:], key="dependencies-" + "f" * 40 + "-3.12", scope="branch a-very-long-branch-name",
+    repository="forge.example/a-very-long-owner-name/a-very-long-repository-name", size=123456789, files=12345,
+    used_at="2026-01-31T11:00:00Z", system="linux, podman, x86_64, docker.io/library/python:3.12", digest="d" * 64)
+    for each in {ids!r}]
+display.print_caches(caches, now=datetime(2026, 1, 31, 12, tzinfo=UTC))
+"""
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_no_id_and_no_key_of_a_cache_is_cut(columns: int) -> None:
+    shown = on_a_terminal(CACHES.format(ids=IDS), columns)
+    lines = shown.replace("\r", "").splitlines()
+    assert all(len(line.rstrip()) <= columns for line in lines)
+    for each in IDS:
+        assert any(line.startswith(each[-12:] + " ") for line in lines)
+    assert shown.count("f") >= 3 * 40
+    assert "\u2026" not in shown
+    assert "..." not in shown

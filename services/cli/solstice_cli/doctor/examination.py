@@ -32,6 +32,7 @@ from solstice_common.storage.schema_state import applied_schema
 from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.label_map import parse_executors
 from solstice_orchestrator.git.version import git_problem
+from solstice_orchestrator.opening.factories import caches_of
 from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts, parse_hosts
 from solstice_orchestrator.processes.egress.egress_trial import egress_problem
 from solstice_orchestrator.scheduling.governor import parse_limits
@@ -247,6 +248,27 @@ def _accounts_of_jobs() -> Sequence[str]:
     return [account.pw_name for account in pwd.getpwall() if account.pw_uid in users]
 
 
+async def caches(visit: Examination) -> Finding:
+    store = caches_of(visit.settings)
+    where, limit = store.objects.place, store.limits.all_bytes
+    folder = visit.settings.cache_directory.expanduser()
+    if not folder.exists() and _unwritable(folder) is None:
+        return findings.well(Check.CACHES, f"{folder} is not there yet: the first cache makes it")
+    try:
+        async with asyncio.timeout(visit.seconds):
+            entries = await asyncio.to_thread(store.try_out)
+    except (OSError, TimeoutError) as error:
+        detail = str(error) or "it did not answer in time"
+        return findings.warning(
+            Check.CACHES,
+            f"jobs find no caches: {where}: {detail}",
+            "correct CACHE_DIRECTORY; it must be writable for the orchestrator",
+        )
+    size = sum(used.entry.size for used in entries) // 1024**2
+    of = f" of {limit // 1024**2}" if limit else ""
+    return findings.well(Check.CACHES, f"{where} works; {len(entries)} caches, {size}{of} MiB")
+
+
 async def webhooks(visit: Examination) -> Finding:
     up, settings = running_up.read(), visit.settings
     url = visit.webhook_url.rstrip("/") or (up.webhooks.removesuffix("/webhooks") if up else "")
@@ -353,6 +375,7 @@ PROBES: Final[Mapping[Check, Callable[[Examination], Awaitable[Finding]]]] = {
     Check.FOLDERS: folders,
     Check.SECRETS: secrets,
     Check.EGRESS: egress,
+    Check.CACHES: caches,
     Check.WEBHOOKS: webhooks,
     Check.ORCHESTRATOR: orchestrator,
     # What servers have told above is judged last.

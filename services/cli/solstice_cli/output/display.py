@@ -42,11 +42,13 @@ LAYOUT: Final = TableLayout(
     folded=frozenset(
         {
             *("REPOSITORY", "NAME", "ARTIFACT", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "HELD BACK"),
+            *("KEY", "SCOPE"),
             *("SCOPES", "SOURCES", "REPOSITORIES", "RIGHTS"),
         }
     ),
     dropped_first=(
         *(
+            "SYSTEM",
             "DIGEST",
             "FILES",
             "PRESSURE",
@@ -75,6 +77,7 @@ LAYOUT: Final = TableLayout(
             "WORKER",
         ),
         *("REQUEST", "PRIORITY", "DETAIL", "QUEUE", "REASON", "REPOSITORY", "CRON", "NEXT", "NAME", "RUN"),
+        *("USED", "BYTES", "SCOPE"),
     ),
 )
 
@@ -173,6 +176,17 @@ def print_artifacts(artifacts: Sequence[Document], *, now: datetime) -> None:
         ],
         now=now,
         nothing="No artifacts: no job of it handed one out, or their time is over.",
+    )
+
+
+def print_caches(caches: Sequence[Document], *, now: datetime) -> None:
+    """Print one line per cache, in the order given."""
+    columns = ("cache_id", "key", "repository", "scope", "size", "files", "used_at", "system", "digest")
+    print_rows(
+        ("CACHE", "KEY", "REPOSITORY", "SCOPE", "BYTES", "FILES", "USED", "SYSTEM", "DIGEST"),
+        [tuple(str(cache[column]) for column in columns) for cache in caches],
+        now=now,
+        nothing="No caches.",
     )
 
 
@@ -359,7 +373,7 @@ def _cell(column: str, value: str, now: datetime) -> str:
             return escape(value[:SHORT_SHA])
         case "STATE":
             return styled_state(value)
-        case "AGE" | "SEEN" | "LAST" | "TICK":
+        case "AGE" | "SEEN" | "LAST" | "TICK" | "USED":
             return age((now - parse_timestamp(value)).total_seconds()) if value else ""
         case "NEXT":
             value = _ahead(value, now, over="now")

@@ -144,6 +144,7 @@ async def open_components(
             left=left_queues,
             intakes=intakes,
             archives=artifacts.directory,
+            caches=caches,
         )
         url = await stack.enter_async_context(web)
         yield Components(

@@ -213,6 +213,7 @@ def web_server_of(
     left: set[str],
     intakes: Sequence[Intake | CancelIntake],
     archives: ArtifactArchives,
+    caches: CacheStore,
 ) -> AbstractAsyncContextManager[str]:
     """Serve the pages and the API; `left` and `intakes` become what `Components` describes."""
     streams, declared = OpenStreams(), [each.name for each in full_topology(settings).queues]
@@ -232,6 +233,7 @@ def web_server_of(
         intake_problem=lambda: first_problem(intakes),
         dead_letters=DeadLetterAccess(broker=broker, settings=settings),
         find_archive=archives.find,
+        caches=caches,
     )
     return serving(
         app,

@@ -29,6 +29,7 @@ from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.web.access_control import AccessControl
 from solstice_orchestrator.web.api import openapi
 from solstice_orchestrator.web.api.artifact_routes import ArtifactsApi, FindArchive, no_archives
+from solstice_orchestrator.web.api.cache_routes import CachesApi
 from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import RunsApi, answer
@@ -44,6 +45,7 @@ from solstice_orchestrator.web.guard import SECURITY_HEADERS, Guard, NoZeroBytes
 from solstice_orchestrator.web.health import Health, QueueDepths, no_depths
 from solstice_orchestrator.web.pages.dead_letter_pages import DeadLetterPages
 from solstice_orchestrator.web.pages.routes import Pages
+from solstice_orchestrator.worker.caches.cache_store import CacheStore
 
 log = structlog.get_logger(__name__)
 
@@ -77,13 +79,14 @@ def create_app(
     queue_depths: QueueDepths = no_depths,
     dead_letters: DeadLetterAccess | None = None,
     find_archive: FindArchive = no_archives,
+    caches: CacheStore | None = None,
 ) -> Starlette:
     """Build the whole application.
 
     `access` decides which callers it answers. It answers to loopback names, `allowed_hosts` (names without
     port) and the host of `public_url`. The server calls `streams.close()` before shutting down; else open
     event streams hold it up until its grace is over. Without `dead_letters`, questions about them are 503.
-    `find_archive` finds the archives of artifacts.
+    `find_archive` finds the archives of artifacts, and `caches` has the caches.
     `unfit` says why this machine takes no work, and `intake_problem` why no request arrives, for `/readyz`. With `require_durable`, `/readyz` also needs a
     broker that is as durable as it can be. It shows `notices` beside those of access and broker.
     """
@@ -104,7 +107,7 @@ def create_app(
     return Starlette(
         routes=[
             *health.routes(),
-            Mount("/api/v1", routes=_api_routes(store, streams, dead_letters, find_archive)),
+            Mount("/api/v1", routes=_api_routes(store, streams, dead_letters, find_archive, caches)),
             openapi.route(),
             *pages.routes(),
             *DeadLetterPages(dead_letters, streams, queue_depths, pages.text).routes(),
@@ -129,12 +132,17 @@ def _hosts(public_url: str | None, allowed_hosts: Collection[str]) -> Collection
 
 
 def _api_routes(
-    store: JobStore, streams: OpenStreams, dead_letters: DeadLetterAccess | None, find_archive: FindArchive
+    store: JobStore,
+    streams: OpenStreams,
+    dead_letters: DeadLetterAccess | None,
+    find_archive: FindArchive,
+    caches: CacheStore | None,
 ) -> list[BaseRoute]:
     return [
         *RunsApi(store, streams).routes(),
         *LogApi(store, streams).routes(),
         *ArtifactsApi(store, find_archive).routes(),
+        *CachesApi(caches).routes(),
         *WhyApi(store).routes(),
         *ScaleApi(store).routes(),
         *WatermarksApi(store).routes(),

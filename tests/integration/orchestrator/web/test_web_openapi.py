@@ -1,5 +1,6 @@
 """The orchestrator's OpenAPI document lists every operation, and real answers conform to it."""
 
+import hashlib
 import typing
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -37,12 +38,16 @@ from solstice_orchestrator.web.api.openapi import PREFIX, document, render
 from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
+from solstice_orchestrator.worker.caches.cache_store import CacheStore
+from solstice_orchestrator.worker.caches.object_directory import ObjectDirectory
 from tests.browsing import browse
+from tests.saved_caches import cache_place, save_cache
 from tests.servers.orchestrator import SharedFiles, orchestrator
 from tests.servers.orchestrator_web import WebServer, serve_web, spec
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.tokens import bearer, make_token
 
+CACHE: Final = hashlib.sha256(cache_place().name("pip-1").encode()).hexdigest()[:12]
 CHECKED_IN: Final = Path(__file__).parents[4] / "schemas" / "openapi" / "orchestrator.json"
 CONFORMS: Final = [
     not_a_server_error,
@@ -73,7 +78,11 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 async def web(tmp_path: Path, broker: Broker) -> AsyncIterator[WebServer]:
     access = DeadLetterAccess(broker=broker, settings=BrokerSettings(amqp_url=broker.url))
     (archive := tmp_path / "archive.tar").write_bytes(bytes(1024))
-    async with serve_web(tmp_path, dead_letters=access, find_archive=lambda _: archive) as served:
+    caches = CacheStore(objects=ObjectDirectory(tmp_path / "caches"))
+    save_cache(caches, cache_place(), "pip-1")
+    async with serve_web(
+        tmp_path, dead_letters=access, find_archive=lambda _: archive, caches=caches
+    ) as served:
         yield served
 
 
@@ -133,6 +142,7 @@ async def test_real_answers_are_what_it_says(web: WebServer, dead_letter: str) -
         "{job_id}": jobs["build"],
         "{request_id}": run.request_id,
         "{artifact}": "dist",
+        "{cache}": CACHE,
         "{order}": "pause",
         "{schedule}": "nightly",
         "{action}": "remove",

@@ -150,6 +150,7 @@ def test_following_the_links_shows_and_changes_what_the_scopes_allow(web_thread:
             "workersapi_workers": {},
             "scaleapi_scale": {},
             "watermarksapi_watermarks": {},
+            "cachesapi_caches": {},
             "schedulesapi_add": {},
             "schedulesapi_schedules": {"limit": "2"},
         }
@@ -158,7 +159,13 @@ def test_following_the_links_shows_and_changes_what_the_scopes_allow(web_thread:
         walk.step("artifactsapi_artifacts", {"run_id": web_thread.running_run}, {})
         walk.step("schedulesapi_steer", {"schedule": "monthly", "action": LAST}, {})
     followed = {target for _, target in walk.links}
-    only_begun = {"workersapi_workers", "scaleapi_scale", "watermarksapi_watermarks", "schedulesapi_add"}
+    only_begun = {
+        "workersapi_workers",
+        "scaleapi_scale",
+        "watermarksapi_watermarks",
+        "schedulesapi_add",
+        "cachesapi_caches",
+    }
     assert followed == LINKED.keys() - only_begun
     changed = {seen for seen in walk.seen if seen.split()[1] in {"200", "201", "202"}}
     assert {"api_cancel_run 202", "api_rerun 201", "api_prioritise 200", "workersapi_steer 202"} <= changed

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from solstice_orchestrator.web.api.artifact_routes import TAR, ArtifactsApi
+from solstice_orchestrator.web.api.cache_routes import CachesApi
 from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
 from solstice_orchestrator.web.api.runs import RunsApi
@@ -163,6 +164,23 @@ OPERATIONS: Final = (
         serves=ArtifactsApi.artifact,
         gives=TAR,
         parts=True,
+    ),
+    Operation(
+        name="cachesapi_caches",
+        path="/caches",
+        serves=CachesApi.caches,
+        gives=api_models.Caches,
+        query=query_parameters.CachesQuery,
+    ),
+    Operation(
+        name="cachesapi_cache", path="/caches/{cache}", serves=CachesApi.cache, gives=api_models.CacheModel
+    ),
+    Operation(
+        name="cachesapi_drop",
+        path="/caches/{cache}/drop",
+        serves=CachesApi.drop,
+        gives=api_models.CacheModel,
+        changes=True,
     ),
     Operation(name="whyapi_job", path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
     Operation(
@@ -327,6 +345,7 @@ LINKS: Final[Mapping[Model, Mapping[str, str]]] = {
         "job_id": "/artifacts/0/job_id",
         "artifact": "/artifacts/0/name",
     },
+    api_models.Caches: {"cache": "/caches/0/cache_id"},
     api_models.Watermarks: {"run_id": "/watermarks/0/handled/run_id"},
     api_models.Workers: {"worker_id": "/workers/0/worker_id"},
     api_models.Worker: {"worker_id": "/worker_id"},

@@ -16,6 +16,7 @@ from solstice_orchestrator.store.artifact_records import ArtifactView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
 from solstice_orchestrator.store.views import AttemptView, JobView, LogChunk, RunView, WatermarkView
 from solstice_orchestrator.web.formats.log_text import LogGap
+from solstice_orchestrator.worker.caches.cache_entries import CacheView
 
 Document = dict[str, Any]
 
@@ -31,7 +32,8 @@ def document(
     | ScheduleView
     | TickView
     | WatermarkView
-    | ArtifactView,
+    | ArtifactView
+    | CacheView,
 ) -> Document:
     """Return one view as a JSON object."""
     return {field.name: _value(field.name, getattr(view, field.name)) for field in fields(view)}

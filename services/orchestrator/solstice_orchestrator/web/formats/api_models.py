@@ -24,6 +24,7 @@ from solstice_orchestrator.store.views import (
     RunView,
     WatermarkView,
 )
+from solstice_orchestrator.worker.caches.cache_entries import CacheView
 
 Model = type[BaseModel]
 
@@ -92,6 +93,15 @@ Watermarks: Final = _with(
 ArtifactModel: Final = _of_view("Artifact", ArtifactView, "Files that a job handed out, as one archive.")
 Artifacts: Final = _with(
     "Artifacts", _Answer, "The artifacts of a run, by jobs and names.", artifacts=_many(ArtifactModel)
+)
+CacheModel: Final = _of_view("Cache", CacheView, "Files that a job saved for later ones.")
+Caches: Final = _with(
+    "Caches",
+    _Answer,
+    "The caches that fit, the last used first; `count` and `bytes` are those of all that fit.",
+    caches=_many(CacheModel),
+    count=int,
+    bytes=int,
 )
 RunPage: Final = _with(
     "RunPage",
@@ -305,6 +315,8 @@ MODELS: Final[tuple[Model, ...]] = (
     Attempts,
     LogPart,
     Artifacts,
+    Caches,
+    CacheModel,
     WhyJob,
     WhyRun,
     Workers,

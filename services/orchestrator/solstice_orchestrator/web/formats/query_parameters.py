@@ -80,6 +80,20 @@ class WatermarksQuery(ListQuery):
     ] = None
 
 
+class CachesQuery(ParsedQuery):
+    """Which caches to list."""
+
+    repository: Annotated[str | None, Field(description="Only of this one: OWNER/NAME or its URL.")] = None
+    name: Annotated[str | None, Field(description="Only with this name in the workflow file.")] = None
+    scope: Annotated[str | None, Field(description="Only of these runs: `default branch`, `branch fix`.")] = (
+        None
+    )
+    trusted: Annotated[
+        Literal["0", "1"] | None, Field(description="0: only what untrusted runs saved; 1: only the rest.")
+    ] = None
+    limit: Annotated[int, Field(ge=1, le=10_000, description="The most entries to list.")] = 10_000
+
+
 class SchedulesPageQuery(ParsedQuery):
     """Parameters of the page of schedules."""
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
 
@@ -80,6 +80,53 @@ class UsedEntry:
 
     entry: CacheEntry
     used_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheView:
+    """A cache, as people and programs see it."""
+
+    cache_id: str
+    repository: str
+    name: str
+    """In its workflow file."""
+    key: str
+    scope: str
+    trusted: bool
+    """Whether trusted runs saved it."""
+    system: str
+    paths: tuple[str, ...]
+    size: int
+    """Bytes of its archive."""
+    content_bytes: int
+    """Bytes of its files."""
+    files: int
+    digest: str
+    job_id: str
+    """The job that saved it."""
+    created_at: float
+    used_at: float
+
+    @classmethod
+    def of(cls, used: UsedEntry) -> Self:
+        entry, place = used.entry, used.entry.place
+        return cls(
+            cache_id=entry.identifier,
+            repository=place.repository,
+            name=place.cache,
+            key=entry.key,
+            scope=place.scope.shown,
+            trusted=place.scope.is_trusted,
+            system=place.system,
+            paths=place.paths,
+            size=entry.size,
+            content_bytes=entry.content_bytes,
+            files=entry.files,
+            digest=entry.digest,
+            job_id=entry.job_id,
+            created_at=entry.created_at,
+            used_at=used.used_at,
+        )
 
 
 def use_of(entry_name: str) -> str:

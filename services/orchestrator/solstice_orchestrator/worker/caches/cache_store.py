@@ -5,6 +5,7 @@ it, and is never replaced; a kill between the two leaves an archive that no entr
 """
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -110,6 +111,21 @@ class CacheStore:
                 last = max(stored.modified, uses.get(use_of(stored.name), 0.0))
                 found.append(UsedEntry(entry=entry, used_at=last))
         return found
+
+    def try_out(self) -> Sequence[UsedEntry]:
+        """Write, read, list and remove an object, and return all entries. Raises OSError."""
+        name = f"trials/{secrets.token_hex(16)}"
+        try:
+            if not self.objects.put_new(name, name.encode()) or self.objects.put_new(name, b""):
+                raise OSError("what is written is not there, or is written twice")
+            with self.objects.open(name) as file:
+                if file.read(len(name) + 1) != name.encode():
+                    raise OSError("what is read is not what was written")
+            if name not in {each.name for each in self.objects.list("trials")}:
+                raise OSError("what is written is not listed")
+        finally:
+            self.objects.remove(name)
+        return self.entries()
 
     def remove(self, entries: Collection[CacheEntry]) -> None:
         """Remove entries, and the archives that no other entry names."""

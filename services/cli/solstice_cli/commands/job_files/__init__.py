@@ -1,0 +1,1 @@
+"""The commands about files of jobs: artifacts and caches."""
