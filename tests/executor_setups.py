@@ -44,7 +44,7 @@ from solstice_orchestrator.worker.workspaces import open_workspaces
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 from tests.servers.podman import IMAGE, PodmanStore
-from tests.vm_jobs import vm_rules
+from tests.vm_jobs import tried_again, vm_rules
 
 MIB = 1024**2
 """What an artifact may have."""
@@ -120,7 +120,7 @@ class ExecutorSetup:
             needed_jobs=needed_jobs,
             record_report=record_report,
         )
-        outcome = await self.executor.run(attempt, log, stop or asyncio.Event())
+        outcome = await tried_again(lambda: self.executor.run(attempt, log, stop or asyncio.Event()))
         return outcome, b"".join(output).decode()
 
 

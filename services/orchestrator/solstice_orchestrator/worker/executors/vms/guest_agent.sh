@@ -139,7 +139,7 @@ mkfifo -m 622 "$own/log"
 exec 4<>"$own/log"
 (trap '' TERM INT HUP QUIT; exec cat "$own/log" >"$log" 3>&- 4>&-) &
 until read -r hello token <&3 && [ "$hello" = hello ]; do sleep 0.1; done
-job=$(device block serial solstice-job)
+until job=$(device block serial solstice-job); do sleep 0.1; done
 if ! why=$(tar -xf "$job" -C / 2>&1); then
     echo "broken the workspace could not be unpacked: $(echo "$why" | tail -n 1)" >&3
     exec sleep 1000
