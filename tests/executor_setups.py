@@ -14,10 +14,10 @@ import pytest
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import NetworkAccess
+from solstice_orchestrator.domain.handing_spec import NeededArtifact, NeededOutput, OutputSpec
 from solstice_orchestrator.domain.jobs import (
     ArtifactSpec,
     CacheSpec,
-    NeededArtifact,
     Outcome,
     ReportSpec,
     StepSpec,
@@ -41,11 +41,14 @@ from solstice_orchestrator.worker.executors.containers.container_plan import Con
 from solstice_orchestrator.worker.executors.containers.podman_launcher import open_podman
 from solstice_orchestrator.worker.executors.vms.qemu_launcher import open_qemu
 from solstice_orchestrator.worker.workspaces import open_workspaces
+from solstice_orchestrator.workflow.job_files.output_node import variable_of
 from tests.builders import execution, job, job_request
 from tests.repositories import Repository
 from tests.servers.podman import IMAGE, PodmanStore
 from tests.vm_jobs import tried_again, vm_rules
 
+BEFORE = "before"
+"""The job that a job of these tests needs."""
 MIB = 1024**2
 """What an artifact may have."""
 
@@ -84,6 +87,8 @@ class ExecutorSetup:
         reports: tuple[ReportSpec, ...] = (),
         caches: tuple[CacheSpec, ...] = (),
         trusted: bool = True,
+        outputs: tuple[OutputSpec, ...] = (),
+        given: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[Outcome, str]:
         output: list[bytes] = []
 
@@ -100,8 +105,12 @@ class ExecutorSetup:
 
         async def needed_jobs(_: Collection[str]) -> Mapping[str, NeededJob]:
             return {
-                view.job: NeededJob(name=view.job, state=JobState.SUCCEEDED, artifacts={view.name: view})
-                for view in needed.values()
+                BEFORE: NeededJob(
+                    name=BEFORE,
+                    state=JobState.SUCCEEDED,
+                    artifacts={view.name: view for view in needed.values()},
+                    outputs=given,
+                )
             }
 
         spec = job(
@@ -112,6 +121,10 @@ class ExecutorSetup:
             needed_artifacts=tuple(needed),
             reports=reports,
             caches=caches,
+            outputs=outputs,
+            needed_outputs=tuple(
+                NeededOutput(job=BEFORE, name=name, variable=variable_of(BEFORE, name)) for name in given
+            ),
         )
         changes = {} if trusted else {"trusted": False, "change_number": 7}
         attempt = replace(

@@ -20,7 +20,7 @@ RETENTION: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(
             (
                 *("requests", "request_aliases", "jobs", "attempts", "run_traces"),
-                *("log_chunks", "log_marks", "service_log_chunks", "test_reports"),
+                *("log_chunks", "log_marks", "service_log_chunks", "test_reports", "outputs"),
             ),
             RUN,
         ),

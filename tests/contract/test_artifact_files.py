@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.jobs import ArtifactSpec, NeededArtifact, Reason
+from solstice_orchestrator.domain.handing_spec import NeededArtifact
+from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason
 from solstice_orchestrator.store.artifact_records import ArtifactView
-from tests.executor_setups import MIB, ExecutorSetup, backend_for, open_executor
+from tests.executor_setups import BEFORE, MIB, ExecutorSetup, backend_for, open_executor
 
 FILES = """
 mkdir -p dist/bin "dist/two words"
@@ -57,7 +58,7 @@ def given(subject: ExecutorSetup) -> dict[NeededArtifact, ArtifactView]:
     view = ArtifactView(
         run_id="run",
         job_id="id",
-        job="before",
+        job=BEFORE,
         attempt=1,
         name="given",
         digest=digest,
@@ -66,7 +67,7 @@ def given(subject: ExecutorSetup) -> dict[NeededArtifact, ArtifactView]:
         created_at=0.0,
         expires_at=1.0,
     )
-    return {NeededArtifact(job="before", name="given", into="given"): view}
+    return {NeededArtifact(job=BEFORE, name="given", into="given"): view}
 
 
 async def test_files_that_fit_are_kept_and_make_the_same_archive_everywhere(subject: ExecutorSetup) -> None:

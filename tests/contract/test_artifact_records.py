@@ -84,6 +84,46 @@ async def test_a_rerun_gets_what_it_does_not_repeat_from_the_runs_before(store: 
     assert found["test"].state is JobState.RUNNING
 
 
+TEXTS = (("version", "1.2\nand more"), ("empty", ""), ("name", "d\u00e9j\u00e0"))
+
+
+async def test_outputs_come_with_the_end_of_the_attempt_that_succeeded(store: JobStore) -> None:
+    run_id = await planned(store, job("true", name="a", retries=1), job("true", name="b"))
+    first, other = await claimed(store)
+    # What does not succeed has none, and neither has a lost attempt.
+    assert await store.finish(first.key, replace(FAILED, outputs=TEXTS))
+    assert await store.outputs(first.key.job_id) == {}
+    (second,) = await claimed(store)
+    assert not await store.finish(first.key, replace(SUCCEEDED, outputs=(("version", "late"),)))
+    for _ in range(2):
+        assert await store.finish(second.key, replace(SUCCEEDED, outputs=TEXTS))
+    assert await store.outputs(second.key.job_id) == dict(TEXTS)
+    assert await store.finish(other.key, SUCCEEDED)
+    assert await store.outputs(other.key.job_id) == {}
+    found = await store.needed_jobs(run_id, {"a", "b"})
+    assert (found["a"].outputs, found["b"].outputs) == (dict(TEXTS), {})
+
+
+async def test_outputs_of_many_attempts_that_end_at_once_are_all_stored(store: JobStore) -> None:
+    await planned(store, *(job("true", name=f"job-{number}") for number in range(5)))
+    claims = await claimed(store)
+    ends = [
+        store.finish(claim.key, replace(SUCCEEDED, outputs=(("number", str(number % 2)),)))
+        for number, claim in enumerate(claims)
+    ]
+    assert all([await each for each in ends])
+    assert [await store.outputs(claim.key.job_id) for claim in claims] == [
+        {"number": str(number % 2)} for number in range(5)
+    ]
+
+
+async def test_outputs_of_a_run_with_one_job_are_stored_without_reading_rows(store: JobStore) -> None:
+    await planned(store)
+    (claim,) = await claimed(store)
+    assert await store.finish(claim.key, replace(SUCCEEDED, outputs=TEXTS))
+    assert await store.outputs(claim.key.job_id) == dict(TEXTS)
+
+
 async def test_all_artifacts_together_are_limited_and_equal_ones_count_once(store: JobStore) -> None:
     await planned(store, job("true", name="a"), job("true", name="b"))
     one, two = await claimed(store)

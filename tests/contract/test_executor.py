@@ -9,6 +9,7 @@ import pytest
 
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.container_spec import ContainerSpec, ServiceSpec
+from solstice_orchestrator.domain.handing_spec import OutputSpec
 from solstice_orchestrator.domain.jobs import ArtifactSpec, Reason, StepCondition, StepSpec
 from tests.builders import execution, job
 from tests.executor_setups import KINDS, ExecutorSetup, backend_for, open_executor
@@ -24,8 +25,13 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 async def test_steps_run_in_order_their_output_is_logged_and_files_are_kept(subject: ExecutorSetup) -> None:
     # An environment is no reason to fail, either.
     second = StepSpec(name="step 2", run=subject.say("two"), env={"COLOUR": "blue", "EMPTY": ""})
+    writes = 'echo "written=$SOLSTICE_OUTPUT_BEFORE_A_B" >> "$SOLSTICE_OUTPUT"' if subject.has_files else ""
     outcome, output = await subject.run(
-        subject.say("one"), second, artifacts=(ArtifactSpec(name="files", path="file"),)
+        f"{subject.say('one')}\n{writes}",
+        second,
+        artifacts=(ArtifactSpec(name="files", path="file"),),
+        outputs=(OutputSpec(name="version", text="v{file:file}"), OutputSpec(name="written")),
+        given={"a.b": "of the other job"},
     )
     assert (outcome.state, outcome.reason, outcome.exit_code) == (JobState.SUCCEEDED, Reason.COMPLETED, 0), (
         outcome,
@@ -33,6 +39,8 @@ async def test_steps_run_in_order_their_output_is_logged_and_files_are_kept(subj
     )
     assert "$ step 1\none\n$ step 2\ntwo\n" in output
     assert (outcome.provisioning_seconds is not None) == subject.prepares
+    expected = (("version", "vx"), ("written", "of the other job"))
+    assert outcome.outputs == (expected if subject.has_files else ())
     assert [record.files for record in subject.records] == ([1] if subject.has_files else [])
 
 

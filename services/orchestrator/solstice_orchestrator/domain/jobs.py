@@ -11,6 +11,7 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.domain.container_spec import ANY_CONTAINER, ContainerSpec
+from solstice_orchestrator.domain.handing_spec import NeededArtifact, NeededOutput, OutputSpec
 from solstice_orchestrator.reports.values import CaseCounts
 
 
@@ -59,6 +60,8 @@ class Reason(StrEnum):
     """Its steps succeeded, but there was no room for an artifact, or the directory failed."""
     ARTIFACT_MISSING = "artifact_missing"
     """An artifact that it needs was never made, or has expired."""
+    OUTPUT_REFUSED = "output_refused"
+    """Its steps succeeded, but an output is missing, no text, too long, or has a secret in it."""
     ARTIFACT_NOT_PLACED = "artifact_not_placed"
     """Something in its workspace is in the way of an artifact that it needs."""
     REPORT_UNUSABLE = "report_unusable"
@@ -259,17 +262,6 @@ class CacheSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeededArtifact:
-    """An artifact that a job gets before its first step."""
-
-    job: str
-    """The name of the job that hands it out."""
-    name: str
-    into: str = ""
-    """The directory of the workspace in which its paths begin; empty: the workspace itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSpec:
     """Test reports that a job writes, as the workflow file describes them."""
 
@@ -315,12 +307,21 @@ class JobSpec:
     """Placed before its first step, in this order."""
     reports: tuple[ReportSpec, ...] = ()
     """Read after its last step, also when one failed."""
+    outputs: tuple[OutputSpec, ...] = ()
+    """Read after its last step."""
+    needed_outputs: tuple[NeededOutput, ...] = ()
+    """Of all jobs that it needs."""
     unmet: str = ""
     """The condition that leaves it out of this run; empty: it is part of it."""
     later: str = ""
     """The rest of its condition, which its needs decide (`workflow/conditions/terms.py`); empty: there is none."""
     notice: str = ""
     """What its log says first; empty: nothing."""
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether something of its files is read once its steps have succeeded."""
+        return bool(self.artifacts or self.outputs)
 
 
 def named_secrets(spec: JobSpec) -> frozenset[str]:
@@ -346,6 +347,8 @@ class Outcome:
     """How long it took until its container or VM was ready, or was given up; None: it had none."""
     tests: CaseCounts | None = None
     """What its test reports count; None: it has none."""
+    outputs: tuple[tuple[str, str], ...] = ()
+    """Names and texts, of a job that has succeeded."""
     egress: tuple[tuple[str, int], ...] = ()
     """How many requests to hosts outside had each result (`EgressResult`), where it had a proxy to them."""
 

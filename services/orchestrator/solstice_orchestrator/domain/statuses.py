@@ -41,6 +41,7 @@ _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.ARTIFACT_NOT_STORED: "There was no room for an artifact of the job",
     Reason.ARTIFACT_MISSING: "An artifact that it needs does not exist",
     Reason.ARTIFACT_NOT_PLACED: "An artifact that it needs cannot be placed in its workspace",
+    Reason.OUTPUT_REFUSED: "An output of the job, or of jobs that it needs, cannot be used",
     Reason.ARTIFACT_UNAVAILABLE: "The archive of an artifact that it needs cannot be read",
     Reason.REPORT_UNUSABLE: "A test report that the job requires cannot be used",
     Reason.RUN_TIMEOUT: "The run took longer than it may",

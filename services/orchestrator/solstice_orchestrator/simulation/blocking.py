@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from solstice_common.messages.states import JobState
 from solstice_orchestrator.domain.jobs import GroupMode
 from solstice_orchestrator.domain.needs import DependencyNode, unblock
-from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.simulation.trace import TraceGroup, TraceJob, TraceRun
 from solstice_orchestrator.superseding.groups import GroupMember, GroupScope, settle_group
+from solstice_orchestrator.superseding.seniority import Seniority
 
 
 @dataclass(slots=True, eq=False)

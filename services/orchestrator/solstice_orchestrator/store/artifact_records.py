@@ -60,6 +60,8 @@ class NeededJob:
     state: JobState
     artifacts: Mapping[str, ArtifactView] = field(default_factory=lambda: MappingProxyType({}))
     """Unexpired ones by their names; none unless the job has succeeded."""
+    outputs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Texts by their names; none unless the job has succeeded."""
 
 
 NeededJobs = Callable[[Collection[str]], Awaitable[Mapping[str, NeededJob]]]
@@ -82,6 +84,10 @@ class ArtifactRecords(Protocol):
 
         Those that a rerun has not repeated are jobs of the run before.
         """
+        ...
+
+    async def outputs(self, job_id: str) -> Mapping[str, str]:
+        """Return the outputs of a job that has succeeded, by their names."""
         ...
 
     async def expire_artifacts(self, limit: int) -> int:

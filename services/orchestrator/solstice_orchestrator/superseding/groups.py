@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from solstice_common.messages import JobRequestV1, Source
 from solstice_orchestrator.domain.jobs import GroupMode
-from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.domain.trust import V1_TRUST, realm
+from solstice_orchestrator.superseding.seniority import Seniority
 
 
 class GroupScope(StrEnum):

@@ -7,8 +7,8 @@ from enum import StrEnum
 from solstice_common.messages import JobRequestV1
 from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.reruns import RERUN
-from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.domain.trust import BRANCHES
+from solstice_orchestrator.superseding.seniority import Seniority
 
 
 class SupersedeRule(StrEnum):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from solstice_orchestrator.domain.seniority import Seniority
+from solstice_orchestrator.superseding.seniority import Seniority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,7 +221,24 @@ async def _with_secrets(
     await log.write(masking.end())
     for name, each in services.items():
         await execution.service_log(name, each.end())
-    return replace(outcome, detail=masking.masked(outcome.detail))
+    ended = _without_secrets(replace(outcome, detail=masking.masked(outcome.detail)), masking)
+    if ended.reason is not outcome.reason:
+        log.remark(ended.detail)
+    return ended
+
+
+def _without_secrets(outcome: Outcome, masking: Masking) -> Outcome:
+    """Refuse an output with a secret in it, which the store would have then."""
+    name = next((name for name, text in outcome.outputs if masking.masked(text) != text), None)
+    if name is None:
+        return outcome
+    return replace(
+        outcome,
+        state=JobState.FAILED,
+        reason=Reason.OUTPUT_REFUSED,
+        detail=f"outputs: {name} has a secret in it; let the job that needs it name the secret",
+        outputs=(),
+    )
 
 
 def _masked_report(masking: Masking, record: ReportRecord) -> ReportRecord:

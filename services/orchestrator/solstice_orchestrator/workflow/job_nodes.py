@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
+from solstice_orchestrator.domain.handing_spec import OutputSpec
 from solstice_orchestrator.domain.jobs import (
     ArtifactSpec,
     CacheSpec,
@@ -33,6 +34,7 @@ from solstice_orchestrator.workflow.job_files.needed_node import (
     needed_artifacts,
     read_needed,
 )
+from solstice_orchestrator.workflow.job_files.output_node import needed_outputs, read_outputs
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.matrix import (
     NO_MATRIX,
@@ -118,6 +120,7 @@ class JobDraft:
     caches: tuple[CacheSpec, ...] = ()
     artifact_requests: tuple[ArtifactRequest, ...] = ()
     reports: tuple[ReportSpec, ...] = ()
+    outputs: tuple[OutputSpec, ...] = ()
 
     @property
     def name(self) -> str:
@@ -147,6 +150,8 @@ class JobDraft:
                 self.container.spec(defaults.container), self.services, defaults.services
             ),
             artifacts=self.artifacts,
+            outputs=self.outputs,
+            needed_outputs=needed_outputs(needed, self.position),
             needed_artifacts=needed_artifacts(self.artifact_requests, needed),
             caches=with_caches(self.caches, defaults.caches, self.position),
             reports=self.reports,
@@ -235,6 +240,7 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
             "service",
             "artifact",
             "artifacts",
+            "output",
             "cache",
             "report",
         ),
@@ -280,6 +286,7 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
         services=read_services(node, combination.fill),
         artifacts=read_artifacts(node, combination.fill),
         caches=read_caches(node, combination.fill),
+        outputs=read_outputs(node, combination.fill),
         artifact_requests=read_needed(node, combination.fill),
         reports=read_reports(node, combination.fill),
     )

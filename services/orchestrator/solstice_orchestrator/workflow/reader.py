@@ -227,6 +227,8 @@ def _characters(spec: JobSpec) -> int:
     texts += [
         part for cache in spec.caches for part in (cache.name, cache.key, *cache.paths, *cache.fallbacks)
     ]
+    texts += [part for output in spec.outputs for part in (output.name, output.text or "")]
+    texts += [needed.variable for needed in spec.needed_outputs]
     return sum(map(len, texts))
 
 

@@ -27,11 +27,15 @@ job build {
     matrix { os linux mac }
     step make run="mkdir dist; echo {matrix.os} > dist/app; echo $SOLSTICE_ATTEMPT > dist/made"
     artifact dist path="dist/**"
+    step version run="echo 1.2 > VERSION; printf 'notes<<END\ntwo\nlines\nEND\n' >> $SOLSTICE_OUTPUT"
+    output version "{matrix.os}-{file:VERSION}"
+    output notes
 }
 job test {
     needs build
     artifacts dist from=build into=builds
     artifacts dist from=build-mac
+    step given run="echo $SOLSTICE_OUTPUT_BUILD_MAC_VERSION; echo \"$SOLSTICE_OUTPUT_BUILD_LINUX_NOTES\"; env | grep -c ^SOLSTICE_OUTPUT"
     step look run="cat dist/app builds/build-linux/dist/app tracked; git status --short; exit $FAIL"
     env { FAIL "1" }
 }
@@ -94,6 +98,8 @@ async def test_jobs_hand_files_on_and_a_rerun_gets_those_of_before(line: Line) -
     test = (await line.run_claimed())["test"]
     assert (test.state, test.reason) == (JobState.FAILED, Reason.STEP_FAILED)
     log = await line.log_of(test)
+    assert "$ given\nmac-1.2\ntwo\nlines\n4\n" in log
+    assert "! output version: bytes: 7\n" in await line.log_of(built["build-mac"])
     assert "\n$ artifacts\ndist of build-linux: files: 2, bytes: 3072, sha256:" in log
     assert "$ look\nmac\nlinux\nfile\n?? builds/\n?? dist/\n" in log
 
@@ -102,7 +108,9 @@ async def test_jobs_hand_files_on_and_a_rerun_gets_those_of_before(line: Line) -
     assert await line.store.planned(await planning_task(line.store), specs)
     test = (await line.run_claimed())["test"]
     assert (test.run_id, test.reason) == (again.run_id, Reason.STEP_FAILED)
-    assert "$ look\nmac\nlinux\nfile\n" in await line.log_of(test)
+    log = await line.log_of(test)
+    assert "$ given\nmac-1.2\n" in log
+    assert "$ look\nmac\nlinux\nfile\n" in log
 
     for archive in (line.archives.path / "sha256").glob("*/*"):
         archive.unlink()

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from solstice_orchestrator.domain.jobs import GroupMode
-from solstice_orchestrator.domain.seniority import Seniority, seniority
 from solstice_orchestrator.superseding.groups import (
     GroupDecision,
     GroupMember,
@@ -17,6 +16,7 @@ from solstice_orchestrator.superseding.groups import (
     group_key,
     settle_group,
 )
+from solstice_orchestrator.superseding.seniority import Seniority, seniority
 from tests.builders import job_request
 
 QUEUE, CANCEL = GroupMode.QUEUE, GroupMode.CANCEL

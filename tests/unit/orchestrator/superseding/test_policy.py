@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from solstice_common.messages.states import RunState
-from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.domain.trust import on_default_branch
 from solstice_orchestrator.superseding.policy import (
     NewestPush,
@@ -17,6 +16,7 @@ from solstice_orchestrator.superseding.policy import (
     supersede_key,
     superseded,
 )
+from solstice_orchestrator.superseding.seniority import Seniority
 from tests.builders import job_request
 
 OFF, WAITING, RUNNING = SupersedeRule.OFF, SupersedeRule.WAITING, SupersedeRule.RUNNING

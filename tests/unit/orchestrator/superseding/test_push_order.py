@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.superseding.push_order import (
     CommitAncestry,
     OrderAnswers,
@@ -17,6 +16,7 @@ from solstice_orchestrator.superseding.push_order import (
     answer,
     push_order,
 )
+from solstice_orchestrator.superseding.seniority import Seniority
 
 OLDER, NEWER = PushOrder.OLDER, PushOrder.NEWER
 

@@ -242,6 +242,32 @@ async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() ->
     assert store.outcomes == [replace(SUCCESS, detail="printed ***")]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is heron-otter-7731",
+        "heron-otter-7731",
+        "aGVyb24tb3R0ZXItNzczMQ==",
+        "6865726f6e2d6f747465722d37373331",
+    ],
+)
+async def test_an_output_with_a_secret_is_not_stored(text: str) -> None:
+    async def body(_log: LogWriter, _stop: asyncio.Event) -> Outcome:
+        return replace(SUCCESS, outputs=(("plain", "heron"), ("token", text)))
+
+    store = RecordingStore()
+    await running(store, executor=CallingExecutor(body), secret_rules=SECRETS, secrets=("TOKEN",))
+    (outcome,) = store.outcomes
+    assert (outcome.state, outcome.reason, outcome.outputs) == (
+        JobState.FAILED,
+        Reason.OUTPUT_REFUSED,
+        (),
+    )
+    assert outcome.detail.startswith("outputs: token has a secret in it")
+    assert b"! outputs: token has a secret in it" in store.text
+    assert text.encode() not in store.text
+
+
 async def test_what_services_write_is_masked_and_stored_by_their_names() -> None:
     @dataclass
     class WithServices:

@@ -7,11 +7,11 @@ from solstice_common.messages import JobCancelV1, stored_request
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.cancels import cancel_applies, change_key, describe_cancel
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.domain.seniority import seniority
 from solstice_orchestrator.domain.statuses import storable
 from solstice_orchestrator.store.decisions.steer import end_run
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
 from solstice_orchestrator.store.protocol import Cancelled
+from solstice_orchestrator.superseding.seniority import seniority
 
 
 class CancelRow(NamedTuple):

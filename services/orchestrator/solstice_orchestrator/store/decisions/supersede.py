@@ -12,7 +12,6 @@ from solstice_common.messages import JobRequestV1, stored_request
 from solstice_common.messages.states import JobState
 from solstice_common.values.times import parse_timestamp
 from solstice_orchestrator.domain.jobs import Concurrency, Reason, RunSpec
-from solstice_orchestrator.domain.seniority import Seniority, seniority
 from solstice_orchestrator.domain.trust import awaits_approval, is_vouched_for, on_default_branch
 from solstice_orchestrator.store.decisions.steer import end_job, end_run
 from solstice_orchestrator.store.decisions.transitions import UnitOfWork
@@ -35,6 +34,7 @@ from solstice_orchestrator.superseding.push_order import (
     PushOrder,
     push_order,
 )
+from solstice_orchestrator.superseding.seniority import Seniority, seniority
 
 REMEMBERED: Final = 64
 """How many ended runs of a branch are kept, because their pushes help to order newer ones."""

@@ -26,6 +26,7 @@ from solstice_orchestrator.store.records.changes import (
     Attempt,
     ChunkRow,
     Job,
+    OutputsRow,
     RefRun,
     RequestDeadLetter,
     RowChanges,
@@ -83,6 +84,7 @@ class UnitOfWork:
         self._new: dict[str, bytes] = {}
         self._ended: list[Attempt] = []
         self._log_rows: list[ChunkRow] = []
+        self._outputs: list[OutputsRow] = []
         self._moves: list[StateChange] = []
         self._dead_letters: list[RequestDeadLetter] = []
         self._arrivals: list[str] = []
@@ -102,6 +104,7 @@ class UnitOfWork:
             specs=self._new,
             attempts=self._ended,
             log_rows=self._log_rows,
+            outputs=self._outputs,
             statuses=self._statuses(),
             dead_letters=self._dead_letters,
             arrivals=self._arrivals,
@@ -196,6 +199,10 @@ class UnitOfWork:
     def add_log(self, rows: Iterable[ChunkRow]) -> None:
         """Add chunks of the log of a running attempt."""
         self._log_rows += rows
+
+    def add_outputs(self, job: Job, outputs: Mapping[str, str]) -> None:
+        """Add the outputs of a job that has succeeded."""
+        self._outputs.append(OutputsRow(job.job_id, job.attempt, json.dumps(outputs, ensure_ascii=False)))
 
     def _request_group_if_needed(self, job_id: str) -> bool:
         """Return whether the job must wait for a group; also when it has already asked.

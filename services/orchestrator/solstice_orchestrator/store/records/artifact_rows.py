@@ -1,5 +1,6 @@
 """Conversion of rows about artifacts, and about jobs that hand them out, to values. Pure."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -31,6 +32,14 @@ def needed_jobs(jobs: Iterable[DatabaseRow], artifacts: Sequence[ArtifactView]) 
         own = {each.name: each for each in artifacts if each.job == name}
         has_succeeded = state is JobState.SUCCEEDED
         found[name] = NeededJob(
-            name=name, state=state, artifacts=MappingProxyType(own if has_succeeded else {})
+            name=name,
+            state=state,
+            artifacts=MappingProxyType(own if has_succeeded else {}),
+            outputs=read_outputs(row["content"]),
         )
     return found
+
+
+def read_outputs(content: str | None) -> Mapping[str, str]:
+    """Return outputs by their names; None: there are none."""
+    return MappingProxyType({} if content is None else json.loads(content))

@@ -151,6 +151,15 @@ class ChunkRow(NamedTuple):
     """The service of the job that wrote it; empty for the job's own log."""
 
 
+class OutputsRow(NamedTuple):
+    """The outputs of a job that has succeeded."""
+
+    job_id: str
+    attempt: int
+    content: str
+    """JSON."""
+
+
 class RefRun(NamedTuple):
     """A planned run of a branch or change request."""
 
@@ -240,6 +249,7 @@ class RowChanges:
     """Attempts that ended."""
     log_rows: Sequence[ChunkRow] = ()
     """Chunks of their logs; those that are stored already stay as they are."""
+    outputs: Sequence[OutputsRow] = ()
     statuses: Sequence[Status] = ()
     """In publishing order."""
     dead_letters: Sequence[RequestDeadLetter] = ()

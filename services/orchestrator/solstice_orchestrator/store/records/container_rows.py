@@ -15,8 +15,10 @@ from solstice_orchestrator.domain.jobs import JobSpec
 
 NEEDS_SERVICES: Final = "a job with services, which needs a newer orchestrator here: update this one"
 """No name of an image, so orchestrators of older versions refuse it and show this sentence."""
-NEEDS_ARTIFACTS: Final = "a job that needs artifacts, and a newer orchestrator here: update this one"
-"""The same for a job that gets artifacts of others."""
+HANDS_ON: Final = (
+    "a job with outputs or artifacts of others, which needs a newer orchestrator here: update this one"
+)
+"""The same for a job that gets something of others, or has outputs."""
 
 
 def container_fields(spec: JobSpec) -> dict[str, Any]:
@@ -26,7 +28,8 @@ def container_fields(spec: JobSpec) -> dict[str, Any]:
     refuse such a job, instead of running it without what it needs.
     """
     container = spec.container
-    if container == ANY_CONTAINER and not spec.needed_artifacts:
+    hands_on = bool(spec.needed_artifacts or spec.outputs or spec.needed_outputs)
+    if container == ANY_CONTAINER and not hands_on:
         return {}
     written = {
         "image": container.image,
@@ -36,7 +39,7 @@ def container_fields(spec: JobSpec) -> dict[str, Any]:
         "cpus": container.cpus,
     }
     has_services = container.services or container.network is NetworkAccess.SERVICES_ONLY
-    if not has_services and not spec.needed_artifacts:
+    if not has_services and not hands_on:
         return {"container": written}
     services = [
         {
@@ -55,9 +58,9 @@ def container_fields(spec: JobSpec) -> dict[str, Any]:
     return {
         "container": {
             **dict.fromkeys(written),
-            "image": NEEDS_ARTIFACTS if spec.needed_artifacts else NEEDS_SERVICES,
+            "image": HANDS_ON if hands_on else NEEDS_SERVICES,
         },
-        "own_container" if spec.needed_artifacts else "container_with_services": {
+        "own_container" if hands_on else "container_with_services": {
             **written,
             "services": services,
         },

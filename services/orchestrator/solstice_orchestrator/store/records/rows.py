@@ -18,6 +18,7 @@ from solstice_orchestrator.domain.checkout_spec import (
     CheckoutSpec,
     Submodules,
 )
+from solstice_orchestrator.domain.handing_spec import NeededArtifact, NeededOutput, OutputSpec
 from solstice_orchestrator.domain.jobs import (
     ArtifactSpec,
     CacheSpec,
@@ -25,7 +26,6 @@ from solstice_orchestrator.domain.jobs import (
     GroupMode,
     JobCondition,
     JobSpec,
-    NeededArtifact,
     Reason,
     ReportSpec,
     StepCondition,
@@ -131,6 +131,8 @@ def encode_spec(spec: JobSpec) -> bytes:
             **({"caches": spec.caches} if spec.caches else {}),
             **({"needed_artifacts": spec.needed_artifacts} if spec.needed_artifacts else {}),
             **({"reports": spec.reports} if spec.reports else {}),
+            **({"outputs": spec.outputs} if spec.outputs else {}),
+            **({"needed_outputs": spec.needed_outputs} if spec.needed_outputs else {}),
         }
     )
 
@@ -179,6 +181,8 @@ def _read_spec(text: bytes) -> JobSpec:
         reports=tuple(ReportSpec(**report) for report in fields.get("reports", ())),
         notice=fields.get("notice", ""),
         caches=tuple(_read_cache(cache) for cache in fields.get("caches", ())),
+        outputs=tuple(OutputSpec(**output) for output in fields.get("outputs", ())),
+        needed_outputs=tuple(NeededOutput(**needed) for needed in fields.get("needed_outputs", ())),
         needed_artifacts=tuple(NeededArtifact(**needed) for needed in fields.get("needed_artifacts", ())),
     )
 

@@ -16,6 +16,7 @@ TABLES: Final[Mapping[str, str]] = {
     "service_log_chunks": "What the services of attempts printed, in numbered chunks.",
     "artifacts": "What jobs handed out; the archives are files of ARTIFACT_DIRECTORY.",
     "test_reports": "What the test reports of attempts say, and the result of each test.",
+    "outputs": "The outputs of jobs that succeeded, which the jobs that need them get.",
     "outbox": "Statuses and dead letters that the broker has not confirmed yet, in the order of publishing.",
     "outbox_lease": "Its one row says which process publishes the outbox, and until when.",
     "run_traces": "Runs whose spans no OpenTelemetry collector has taken yet.",

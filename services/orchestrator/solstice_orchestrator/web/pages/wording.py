@@ -70,6 +70,7 @@ _REASONS: Final = MappingProxyType(
         Reason.SERVICE_NOT_READY: "A service of it was not ready in time.",
         Reason.ARTIFACT_REFUSED: "An artifact of it cannot be kept.",
         Reason.ARTIFACT_NOT_STORED: "There was no room for an artifact of it, or the directory of artifacts failed.",
+        Reason.OUTPUT_REFUSED: "An output of it, or of jobs that it needs, cannot be used.",
         Reason.ARTIFACT_MISSING: "An artifact that it needs was never made, or has expired.",
         Reason.ARTIFACT_NOT_PLACED: "Something in its workspace is in the way of an artifact that it needs.",
         Reason.SUPERSEDED: "A newer run took its place.",

@@ -60,7 +60,7 @@ def collect(
     archive = _Archive(out)
     collection = _Collection(spec, archive, most_bytes, room_bytes, is_ended, limit_words)
     try:
-        with _reading("."), source() as folder:
+        with reading("."), source() as folder:
             collection.begin(folder)
         archive.end()
     except NoCollection as stopped:
@@ -128,7 +128,7 @@ class _Collection:
             return self._walk(folder, above, MAX_DEPTH, only_fitting=has_pattern)
         name, *below = parts
         path = above + name
-        with _reading(path):
+        with reading(path):
             mode = folder.mode(name)
             if mode is None:
                 return None
@@ -142,7 +142,7 @@ class _Collection:
         return None
 
     def _walk(self, folder: SourceFolder, above: bytes, depth: int, *, only_fitting: bool) -> None:
-        with _reading(above):
+        with reading(above):
             names = sorted(folder.names(MAX_ENTRIES + 1 - self.entries))
         self.entries += len(names)
         if self.entries > MAX_ENTRIES:
@@ -155,7 +155,7 @@ class _Collection:
             if is_directory:
                 if not depth:
                     raise refused(path, f"is in more than {MAX_DEPTH} directories")
-                with _reading(path), folder.folder(name) as inner:
+                with reading(path), folder.folder(name) as inner:
                     self._walk(inner, path + b"/", depth - 1, only_fitting=only_fitting)
             elif not only_fitting or pattern.fullmatch(os.fsdecode(path)):
                 self._take(folder, name, path)
@@ -167,7 +167,7 @@ class _Collection:
                 Reason.ARTIFACT_REFUSED, f"it has more than {MAX_FILES} files; let a step pack them"
             )
         self.files += 1
-        with _reading(path), folder.file(name, path) as file:
+        with reading(path), folder.file(name, path) as file:
             self._check_size(path, file.size)
             self.archive.add(path, file.size, executable=file.is_executable)
             left = file.size
@@ -203,7 +203,7 @@ class _Collection:
 
 
 @contextmanager
-def _reading(path: bytes | str) -> Iterator[None]:
+def reading(path: bytes | str) -> Iterator[None]:
     """Make an error of reading the workspace the job's failure, unless the machine lacks something."""
     try:
         yield

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from solstice_orchestrator.domain.jobs import Reason
+from solstice_orchestrator.worker.artifacts.outputs import FILE
 from solstice_orchestrator.worker.artifacts.sources import (
     NoCollection,
     expect_plain_file,
@@ -34,6 +35,8 @@ from solstice_orchestrator.worker.artifacts.tar_headers import (
 
 WHOLE: Final = b"whole"
 """The name of the mark, which is not below `./` as all others are."""
+OUTPUTS: Final = os.fsencode(FILE)
+"""The name of the file of outputs, which is not below it either."""
 MAX_NAMES: Final = 100_000
 """Files and folders of all artifacts of a job."""
 MAX_PATH: Final = 4096
@@ -65,6 +68,13 @@ class DeviceFiles:
 
     path: Path
     _index: "_Index | None" = None
+
+    @contextmanager
+    def written(self) -> Iterator["_Folder"]:
+        """Open a folder with the file of outputs alone, if there is one (`sources.ArtifactSource`)."""
+        with self() as folder:
+            found = self._index.written if self._index else None
+            yield _Folder(folder.descriptor, {} if found is None else {OUTPUTS: found})
 
     @contextmanager
     def __call__(self) -> Iterator["_Folder"]:
@@ -158,6 +168,8 @@ class _Index:
     tree: _Tree = field(default_factory=dict)
     is_whole: bool = False
     names: int = 0
+    written: _Entry | None = None
+    """The file of outputs."""
 
     def read(self) -> None:
         """Read headers up to the mark, or as long as there are any."""
@@ -183,7 +195,10 @@ class _Index:
                 if header.name == WHOLE:
                     self.is_whole = True
                     return
-                self._add(header)
+                if header.name == OUTPUTS and self.written is None:
+                    self.written = self._entry(header)
+                else:
+                    self._add(header)
             self.position += BLOCK + -(-header.size // BLOCK) * BLOCK
 
     def _add(self, header: TarHeader) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.jobs import NeededArtifact, Outcome, Reason
+from solstice_orchestrator.domain.handing_spec import NeededArtifact
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.store.artifact_records import ArtifactView, NeededJob
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives

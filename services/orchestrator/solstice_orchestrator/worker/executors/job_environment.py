@@ -4,6 +4,7 @@ import os
 import pwd
 from functools import cache
 
+from solstice_orchestrator.worker.artifacts.outputs import FILE, VARIABLE
 from solstice_orchestrator.worker.executors.protocol import Execution
 from solstice_orchestrator.worker.workspaces import Workspace
 
@@ -20,12 +21,15 @@ def environment(execution: Execution, workspace: Workspace, path: str) -> dict[s
         "TMPDIR": str(workspace.temporary),
         "USER": user,
         "LOGNAME": user,
-        **variables_of(execution, str(workspace.source)),
+        **variables_of(execution, str(workspace.source), str(workspace.temporary)),
     }
 
 
-def variables_of(execution: Execution, workspace: str) -> dict[str, str]:
-    """Return the variables that are the same everywhere; the job finds its commit in `workspace`."""
+def variables_of(execution: Execution, workspace: str, temporary: str) -> dict[str, str]:
+    """Return the variables that are the same everywhere.
+
+    The job finds its commit in `workspace`, and may write files in `temporary`.
+    """
     request = execution.request
     known = {
         "SOLSTICE_REF": request.ref,
@@ -47,6 +51,8 @@ def variables_of(execution: Execution, workspace: str) -> dict[str, str]:
         "SOLSTICE_REQUEST_ID": request.request_id,
         "SOLSTICE_SOURCE": request.source.value,
         "SOLSTICE_WORKSPACE": workspace,
+        **({VARIABLE: f"{temporary}/{FILE}"} if execution.spec.outputs else {}),
+        **execution.given,
         **{name: str(value) for name, value in known.items() if value is not None},
     }
 

@@ -45,6 +45,8 @@ class Launch:
     """Where the files of the steps are once all has ended; None: in the workspace."""
     leaves_reports: bool = True
     """Whether files can be read also when a step failed, as test reports are."""
+    written: ArtifactSource | None = None
+    """The folder with the file of outputs once all has ended; None: the one for temporary files."""
     title: str = "$ container"
     notice: str = ""
     """Written into the log before the first step, after the title; the place where the steps run."""

@@ -103,9 +103,14 @@ class ProcessExecutor:
                     sought = (
                         await self.caches.restore(caching, limited, stop) if self.caches and caching else ()
                     )
-                    outcome = await handing.hand_in(workspace.source)
-                    if outcome is None:
-                        outcome = await self._with_launch(execution, workspace, handing, limited, stop)
+                    given = await handing.hand_in(workspace.source)
+                    outcome = (
+                        given
+                        if isinstance(given, Outcome)
+                        else await self._with_launch(
+                            replace(execution, given=given), workspace, handing, limited, stop
+                        )
+                    )
                     if outcome.state is JobState.SUCCEEDED and self.caches and caching:
                         await self.caches.save(caching, sought, limited, stop)
         except (OSError, RuntimeError) as error:
@@ -146,7 +151,8 @@ class ProcessExecutor:
             stop=stop,
         )
         if outcome.state is JobState.SUCCEEDED:
-            outcome = await handing.hand_out(source, outcome)
+            written = launch.written or WorkspaceFiles(workspace.temporary)
+            outcome = await handing.hand_out(source, written, outcome)
         return outcome
 
     async def _with_checkout(
@@ -188,8 +194,8 @@ class ProcessExecutor:
             "timeout": spec.timeout_seconds,
             "setup": launch.setup_seconds,
             "isolated": launch.isolates,
-            # Artifacts, reports and caches are taken from the workspace after the supervisor's end.
-            "remove": "" if spec.artifacts or spec.reports or spec.caches else str(launch.removes or ""),
+            # Artifacts, outputs, reports and caches are taken from the workspace after the supervisor's end.
+            "remove": "" if spec.hands_out or spec.reports or spec.caches else str(launch.removes or ""),
             "steps": [
                 *(
                     [

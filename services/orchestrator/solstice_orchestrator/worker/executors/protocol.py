@@ -96,6 +96,8 @@ class Execution:
     service_log: ServiceLogWriter = field(default=not_logged, repr=False)
     image_found: ImageWriter = field(default=not_recorded, repr=False)
     record_artifact: RecordArtifact = field(default=stored_nowhere, repr=False)
+    given: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """Variables of the steps: outputs of jobs that it needs."""
     needed_jobs: NeededJobs = field(default=no_needed_jobs, repr=False)
     record_report: RecordReport = field(default=reported_nowhere, repr=False)
     provisioning: Provisioning = field(default_factory=Provisioning, repr=False)

@@ -91,7 +91,7 @@ def _report(node: KdlNode, fill: Fill) -> ReportSpec:
 
 def _path(value: KdlValue, fill: Fill) -> str:
     path = fill(text(value, "path"), value.position)
-    if problem := _problem_of_path(path):
+    if problem := problem_of_path(path):
         raise value.position.problem(problem)
     try:
         return meaningful(path)
@@ -109,7 +109,7 @@ def _retention(value: KdlValue) -> float:
     return seconds
 
 
-def _problem_of_path(path: str) -> str | None:
+def problem_of_path(path: str) -> str | None:
     """Return what is wrong with a pattern; None: it stays in the workspace."""
     if not path or len(path) > MAX_PATH:
         return f"path has between 1 and {MAX_PATH} characters"

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from solstice_orchestrator.domain.jobs import ArtifactSpec, NeededArtifact
+from solstice_orchestrator.domain.handing_spec import NeededArtifact
+from solstice_orchestrator.domain.jobs import ArtifactSpec
 from solstice_orchestrator.workflow.env_node import Fill
 from solstice_orchestrator.workflow.job_files.artifact_node import MAX_NAME, MAX_PATH
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition

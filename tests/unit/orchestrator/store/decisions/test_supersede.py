@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Concurrency, GroupMode, Reason, RunSpec
-from solstice_orchestrator.domain.seniority import Seniority
 from solstice_orchestrator.store.decisions.supersede import (
     REMEMBERED,
     GroupMemberRow,
@@ -28,6 +27,7 @@ from solstice_orchestrator.store.records.rows import encode_concurrency, encode_
 from solstice_orchestrator.superseding.groups import GroupMember, GroupScope
 from solstice_orchestrator.superseding.policy import SupersedeRule
 from solstice_orchestrator.superseding.push_order import OrderQuestion, PushOrder
+from solstice_orchestrator.superseding.seniority import Seniority
 from tests.builders import job, job_request, moment, run_of_one_job
 
 NOW = 1_800_000_000.0

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import io
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import pytest
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.jobs import NeededArtifact, Outcome, Reason
+from solstice_orchestrator.domain.handing_spec import NeededArtifact
+from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.store.artifact_records import ArtifactView, NeededJob, NeededJobs
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
@@ -85,7 +86,7 @@ class Workspace:
 
     async def hand_in(
         self, jobs: dict[str, NeededJob] | NeededJobs, *needed: NeededArtifact, has_directory: bool = True
-    ) -> Outcome | None:
+    ) -> Mapping[str, str] | Outcome:
         async def known(_: object) -> dict[str, NeededJob]:
             assert isinstance(jobs, dict)
             return jobs
@@ -108,7 +109,7 @@ async def test_artifacts_are_placed_in_order_and_logged(workspace: Workspace) ->
     again = replace(NEEDED, into="")
     (workspace.path / "dist").mkdir()
     (workspace.path / "dist/a").write_text("of the checkout")
-    assert await workspace.hand_in({"build": BUILD}, NEEDED, again) is None
+    assert await workspace.hand_in({"build": BUILD}, NEEDED, again) == {}
     assert (workspace.path / "in/dist/a").read_bytes() == b"content"
     assert (workspace.path / "dist/a").read_bytes() == b"content"
     line = f"dist of build: files: 1, bytes: {VIEW.size}, sha256:{VIEW.digest}\n"

@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from solstice_common.errors import InvalidWorkflow
+from solstice_orchestrator.domain.handing_spec import NeededArtifact
 from solstice_orchestrator.domain.image_names import is_image_name
-from solstice_orchestrator.domain.jobs import NeededArtifact
 from solstice_orchestrator.store.records.rows import decode_spec, encode_spec
 from solstice_orchestrator.workflow.job_files.needed_node import MAX_NEEDED
 from solstice_orchestrator.workflow.reader import parse_workflow

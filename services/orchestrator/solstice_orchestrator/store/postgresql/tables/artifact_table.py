@@ -12,7 +12,7 @@ from solstice_orchestrator.store.artifact_records import (
 )
 from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.records.artifact_rows import artifact_view, needed_jobs
+from solstice_orchestrator.store.records.artifact_rows import artifact_view, needed_jobs, read_outputs
 
 if TYPE_CHECKING:
     from solstice_common.storage.postgresql import Connection
@@ -85,13 +85,21 @@ async def needed(
         if before is None or not missing:
             break
         jobs = await fetch(
-            "SELECT name, state FROM jobs WHERE run_id = $1 AND name = ANY($2::text[])", before, missing
+            "SELECT name, state, content FROM jobs LEFT JOIN outputs USING (job_id)"
+            " WHERE run_id = $1 AND name = ANY($2::text[])",
+            before,
+            missing,
         )
         found |= needed_jobs(jobs, await listed(transaction, before, None) if jobs else ())
         before = await transaction.connection.fetchval(
             "SELECT rerun_of FROM requests WHERE run_id = $1", before
         )
     return found
+
+
+async def outputs(connection: "Connection", job_id: str) -> Mapping[str, str]:
+    """Return the outputs of a job by their names."""
+    return read_outputs(await connection.fetchval("SELECT content FROM outputs WHERE job_id = $1", job_id))
 
 
 async def expire(transaction: PostgreSQLTransaction, limit: int) -> int:

@@ -126,6 +126,9 @@ class SqliteQueries:
     async def report_results(self, attempts: Collection[AttemptNumber]) -> Mapping[AttemptNumber, bytes]:
         return await self._database.read(lambda connection: report_table.results(connection, attempts))
 
+    async def outputs(self, job_id: str) -> Mapping[str, str]:
+        return await self._database.read(lambda connection: artifact_table.outputs(connection, job_id))
+
     async def recorded_digests(self, digests: Collection[str]) -> frozenset[str]:
         return await self._database.read(lambda connection: artifact_table.recorded(connection, digests))
 

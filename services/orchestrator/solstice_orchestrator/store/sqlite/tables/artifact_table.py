@@ -13,7 +13,7 @@ from solstice_orchestrator.store.artifact_records import (
     NeededJob,
 )
 from solstice_orchestrator.store.protocol import AttemptKey
-from solstice_orchestrator.store.records.artifact_rows import artifact_view, needed_jobs
+from solstice_orchestrator.store.records.artifact_rows import artifact_view, needed_jobs, read_outputs
 from solstice_orchestrator.store.sqlite.tables.transaction import SqliteTransaction
 
 _OTHER_BYTES: Final = (
@@ -76,13 +76,19 @@ def needed(
         if before is None or not missing:
             break
         jobs = connection.execute(
-            "SELECT name, state FROM jobs WHERE run_id = ? AND name IN (SELECT value FROM json_each(?))",
+            "SELECT name, state, content FROM jobs LEFT JOIN outputs USING (job_id) WHERE run_id = ? AND name IN (SELECT value FROM json_each(?))",
             (before, json.dumps(missing)),
         ).fetchall()
         found |= needed_jobs(jobs, listed(connection, now, before, None) if jobs else ())
         row = connection.execute("SELECT rerun_of FROM runs WHERE run_id = ?", (before,)).fetchone()
         before = None if row is None else row["rerun_of"]
     return found
+
+
+def outputs(connection: sqlite3.Connection, job_id: str) -> Mapping[str, str]:
+    """Return the outputs of a job by their names."""
+    row = connection.execute("SELECT content FROM outputs WHERE job_id = ?", (job_id,)).fetchone()
+    return read_outputs(None if row is None else row["content"])
 
 
 def expire(transaction: SqliteTransaction, limit: int) -> int:

@@ -28,6 +28,7 @@ from solstice_orchestrator.store.records.changes import (
     Attempt,
     ChunkRow,
     Job,
+    OutputsRow,
     RefRun,
     RequestDeadLetter,
     RowChanges,
@@ -147,6 +148,7 @@ def write(transaction: SqliteTransaction, changes: RowChanges) -> None:
     )
     insert_many(connection, f"INSERT INTO attempts ({ATTEMPT}) VALUES", changes.attempts)
     insert_log(connection, changes.log_rows)
+    insert_many(connection, f"INSERT INTO outputs ({', '.join(OutputsRow._fields)}) VALUES", changes.outputs)
     insert_many(connection, f"INSERT INTO ref_runs ({', '.join(RefRun._fields)}) VALUES", changes.ref_runs)
     note_ends(connection, changes.attempts, changes.jobs, transaction.now)
     insert_messages(connection, changes.statuses, changes.dead_letters)

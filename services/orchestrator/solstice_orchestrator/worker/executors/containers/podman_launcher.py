@@ -218,7 +218,7 @@ class PodmanLauncher:
             "USER": "ci",
             "LOGNAME": "ci",
             **egress_variables(plan),
-            **variables_of(execution, SOURCE),
+            **variables_of(execution, SOURCE, TEMPORARY),
         }
 
         outputs = outputs_of(plan, name, workspace)

@@ -1,4 +1,4 @@
-# Writes the files of a job's artifacts to the disk solstice-out of its VM: archives of tar one after the other, and an
+# Writes the files of a job's artifacts and outputs to the disk solstice-out of its VM: archives of tar one after the other, and an
 # archive of the file `whole` behind them, unless something failed.
 #
 # Any POSIX shell runs this, as the last step of the job. Lines for its artifacts follow (handing_out.py).
@@ -8,6 +8,7 @@ set +e
 LC_ALL=C
 export LC_ALL
 own=/run/solstice
+outputs=
 
 # The processes of the job. Those of the kernel, and those that have ended, have no command line.
 others() {
@@ -43,6 +44,11 @@ pack() {
         -exec tar -cf - {} +
 }
 
+# The file of outputs is beside the archives of files; `outputs` is its folder.
+pack_outputs() {
+    [ -z "$outputs" ] || ! found "$outputs/solstice-output" || tar -cf - -C "$outputs" solstice-output
+}
+
 hand_out() {
     for each in /sys/block/*; do
         serial=
@@ -51,7 +57,7 @@ hand_out() {
     done 2>/dev/null
     : >"$own/whole"
     {
-        if pack "$@"; then tar -cf - -C "$own" whole; fi
+        if pack_outputs && pack "$@"; then tar -cf - -C "$own" whole; fi
     } | dd of="$disk" bs=65536 iflag=fullblock conv=fsync 2>"$own/words" || cat "$own/words" >&2
 }
 

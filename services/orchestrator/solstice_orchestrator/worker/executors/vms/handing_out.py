@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from solstice_common.values.globs import plain_parts
+from solstice_orchestrator.domain.handing_spec import OutputSpec
 from solstice_orchestrator.domain.jobs import ArtifactSpec
 
 BODY: Final = Path(__file__).with_name("guest_artifacts.sh")
@@ -19,9 +20,16 @@ _SPECIAL: Final = re.compile(r"\*\*/|\*+|\?|\[!?\]?[^\]]*\]")
 """What may stand for other characters in a pattern of ours (`values.globs`)."""
 
 
-def handing_out(artifacts: Sequence[ArtifactSpec]) -> str:
-    """Return the script; it runs in the workspace."""
-    return "\n".join([BODY.read_text(encoding="utf-8"), *_lines(artifacts), ""])
+def handing_out(
+    artifacts: Sequence[ArtifactSpec], outputs: Sequence[OutputSpec] = (), temporary: str = ""
+) -> str:
+    """Return the script; it runs in the workspace.
+
+    `temporary` is the folder with the file of outputs.
+    """
+    files = [ArtifactSpec(name="", path=path) for output in outputs for path in output.files]
+    folder = [f"outputs={shlex.quote(temporary)}"] if outputs else []
+    return "\n".join([BODY.read_text(encoding="utf-8"), *folder, *_lines([*artifacts, *files]), ""])
 
 
 def _lines(artifacts: Sequence[ArtifactSpec]) -> Iterator[str]:

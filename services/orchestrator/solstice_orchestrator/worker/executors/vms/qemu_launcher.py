@@ -72,8 +72,9 @@ class QemuLauncher:
         execution.provisioning.begin()
         for number, step in enumerate(execution.spec.steps, start=1):
             (workspace.scripts / f"{number:03}.sh").write_text(step.run + "\n", encoding="utf-8")
-        if artifacts := execution.spec.artifacts:
-            (workspace.scripts / SCRIPT).write_text(handing_out(artifacts), encoding="utf-8")
+        if execution.spec.hands_out:
+            script = handing_out(execution.spec.artifacts, execution.spec.outputs, TEMPORARY)
+            (workspace.scripts / SCRIPT).write_text(script, encoding="utf-8")
         names = workspace.root.parent.name, workspace.root.name
         try:
             making = asyncio.to_thread(
@@ -111,7 +112,8 @@ class QemuLauncher:
                 )
             return replace(judged(outcome, facts, plan), image=plan.image.folder.name)
 
-        added = (HANDS_OUT,) if execution.spec.artifacts else ()
+        device = DeviceFiles(directory / OUT)
+        added = (HANDS_OUT,) if execution.spec.hands_out else ()
         scripts = [
             *(f"{number:03}.sh" for number in range(1, len(execution.spec.steps) + 1)),
             *(step.run for step in added),
@@ -124,7 +126,7 @@ class QemuLauncher:
                 "TMPDIR": TEMPORARY,
                 "USER": "root",
                 "LOGNAME": "root",
-                **variables_of(execution, SOURCE),
+                **variables_of(execution, SOURCE, TEMPORARY),
             },
             commands=[
                 (*step_command, str(number), f"{SCRIPTS}/{script}")
@@ -136,7 +138,8 @@ class QemuLauncher:
             own_environment={"PATH": PATH, MARK: f"{workspace.root}/"},
             prefix=vm_step.PREFIX,
             isolates=True,
-            source=DeviceFiles(directory / OUT),
+            source=device,
+            written=device.written,
             leaves_reports=False,
             title="$ vm",
             notice=f"{plan.image.folder.name} ({self.accelerator}, {plan.cpus} processors, "

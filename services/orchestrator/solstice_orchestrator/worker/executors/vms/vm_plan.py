@@ -85,12 +85,10 @@ def vm_plan(execution: Execution, rules: VmRules) -> VmPlan | Outcome:
         has_network=network is NetworkAccess.DEFAULT,
         memory_bytes=requested.memory_bytes or rules.memory_bytes,
         cpus=math.ceil(requested.cpus or rules.cpus),
-        out_bytes=_out_bytes(len(execution.spec.artifacts), rules),
+        out_bytes=len(execution.spec.artifacts) * rules.artifact_bytes + OUT_SLACK_BYTES
+        if execution.spec.hands_out
+        else 0,
     )
-
-
-def _out_bytes(artifacts: int, rules: VmRules) -> int:
-    return artifacts * rules.artifact_bytes + OUT_SLACK_BYTES if artifacts else 0
 
 
 def _refusal(label: str, requested: ContainerSpec, rules: VmRules, network: NetworkAccess) -> str:
