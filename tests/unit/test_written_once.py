@@ -42,6 +42,9 @@ OTHER_WORDS: Final[Mapping[str, frozenset[str]]] = {
         "solstice_orchestrator/workflow/conditions/expression.py": "failed",
         # Why jobs wait, what becomes of a tick, and which runs a push supersedes.
         "solstice_orchestrator/queue_times/waits.py": "approval backoff",
+        "solstice_cli/commands/outcomes/reports.py": "skipped failed errored",
+        "solstice_orchestrator/web/formats/explanations.py": "skipped failed errored",
+        "solstice_orchestrator/web/formats/report_json.py": "failed",
         "solstice_orchestrator/reports/junit_xml.py": "skipped failed",
         "solstice_orchestrator/reports/reduction.py": "skipped failed errored",
         "solstice_orchestrator/reports/values.py": "skipped failed errored",

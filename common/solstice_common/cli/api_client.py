@@ -156,6 +156,10 @@ class OrchestratorClient:
             {"attempt": attempt, "after": after, "limit": limit, "service": service},
         )
 
+    async def ask(self, path: str, **query: str | int | None) -> Document:
+        """Return the answer to a question below `/api/v1`."""
+        return await self._get(f"/api/v1/{path}", query)
+
     async def artifacts(self, run_id: str) -> list[Document]:
         """Return the artifacts of the run, by jobs and names."""
         answer = await self._get(f"/api/v1/runs/{run_id}/artifacts")
@@ -253,15 +257,9 @@ class OrchestratorClient:
         behind: bool = False,
     ) -> Document:
         """Return one page of watermarks, by repository and ref: `{"watermarks": [...], "next": CURSOR | null}`."""
-        return await self._get(
-            "/api/v1/watermarks",
-            {
-                "limit": limit,
-                "after": after,
-                "repository": repository,
-                "branch": branch,
-                "behind": "1" if behind else None,
-            },
+        only = "1" if behind else None
+        return await self.ask(
+            "watermarks", limit=limit, after=after, repository=repository, branch=branch, behind=only
         )
 
     async def dead_letters(self, *, limit: int = 50) -> list[Document]:

@@ -59,7 +59,7 @@ COMMANDS: Final = (
     _deferred(
         INSPECT,
         "why",
-        "solstice_cli.commands.why:why",
+        "solstice_cli.commands.outcomes.why:why",
         "Say why a job waits, and when it may start.",
     ),
     _deferred(
@@ -79,6 +79,18 @@ COMMANDS: Final = (
         "logs",
         "solstice_cli.commands.logs:logs",
         "Print logs. A run's logs carry the job's name before each line.",
+    ),
+    _deferred(
+        INSPECT,
+        "tests",
+        "solstice_cli.commands.outcomes.reports:show_tests",
+        "Show the tests of a run or job: counts, and those that failed.",
+    ),
+    _deferred(
+        INSPECT,
+        "explain",
+        "solstice_cli.commands.outcomes.explain:explain",
+        "Explain how a run or job ended, and what to do.",
     ),
     _deferred(
         INSPECT,

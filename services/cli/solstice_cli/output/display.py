@@ -44,6 +44,7 @@ LAYOUT: Final = TableLayout(
             *("REPOSITORY", "NAME", "ARTIFACT", "REF", "BRANCH", "DETAIL", "IMAGE", "REASON", "HELD BACK"),
             *("KEY", "SCOPE"),
             *("SCOPES", "SOURCES", "REPOSITORIES", "RIGHTS"),
+            *("TEST", "FILE", "MESSAGE"),
         }
     ),
     dropped_first=(
@@ -51,6 +52,9 @@ LAYOUT: Final = TableLayout(
             "SYSTEM",
             "DIGEST",
             "FILES",
+            "SKIPPED",
+            "FLAKY",
+            "COMMITS",
             "PRESSURE",
             "VERSION",
             "EVENT",
@@ -76,6 +80,7 @@ LAYOUT: Final = TableLayout(
             "EXIT",
             "WORKER",
         ),
+        *("MESSAGE", "FILE", "ERRORED"),
         *("REQUEST", "PRIORITY", "DETAIL", "QUEUE", "REASON", "REPOSITORY", "CRON", "NEXT", "NAME", "RUN"),
         *("USED", "BYTES", "SCOPE"),
     ),

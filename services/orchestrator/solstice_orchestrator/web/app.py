@@ -32,11 +32,12 @@ from solstice_orchestrator.web.api.artifact_routes import ArtifactsApi, FindArch
 from solstice_orchestrator.web.api.cache_routes import CachesApi
 from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
+from solstice_orchestrator.web.api.report_routes import ReportsApi
 from solstice_orchestrator.web.api.runs import RunsApi, answer
 from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.watermark_routes import WatermarksApi
-from solstice_orchestrator.web.api.why import WhyApi
+from solstice_orchestrator.web.api.why import ExplanationsApi, WhyApi
 from solstice_orchestrator.web.api.worker_routes import WorkersApi
 from solstice_orchestrator.web.dead_letter_access import DeadLetterAccess
 from solstice_orchestrator.web.formats.refusals import HttpRefusal
@@ -143,6 +144,8 @@ def _api_routes(
         *LogApi(store, streams).routes(),
         *ArtifactsApi(store, find_archive).routes(),
         *CachesApi(caches).routes(),
+        *ReportsApi(store).routes(),
+        *ExplanationsApi(store).routes(),
         *WhyApi(store).routes(),
         *ScaleApi(store).routes(),
         *WatermarksApi(store).routes(),

@@ -2,7 +2,7 @@
 
 import hashlib
 import typing
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,9 @@ from solstice_common.settings import BrokerSettings
 from solstice_common.topology import full_topology
 from solstice_orchestrator.cli import app
 from solstice_orchestrator.domain.jobs import Outcome, Reason
+from solstice_orchestrator.reports.values import JobReport, TestCaseResult, TestState
 from solstice_orchestrator.store.artifact_records import ArtifactRecord
+from solstice_orchestrator.store.records.report_records import ReportRecord
 from solstice_orchestrator.web.api.openapi import PREFIX, document, render
 from solstice_orchestrator.web.api.operations import EVENTS, OPERATIONS
 from solstice_orchestrator.web.app import create_app
@@ -137,6 +139,11 @@ async def test_real_answers_are_what_it_says(web: WebServer, dead_letter: str) -
     await web.prints(key, "one\n", "two\n")
     artifact = ArtifactRecord(name="dist", digest="ab" * 32, size=1024, files=0, retention_seconds=3600.0)
     await web.store.record_artifact(key, artifact, 0)
+    report = JobReport(
+        failed=(TestCaseResult(name="bad", state=TestState.FAILED),), slowest=(TestCaseResult(name="a"),)
+    )
+    record = ReportRecord(report=report, commit_sha=run.commit_sha, trusted=True)
+    assert await web.store.record_report(key.job_id, key.number, record)
     names = {
         "{run_id}": run.run_id,
         "{job_id}": jobs["build"],
@@ -165,8 +172,8 @@ async def test_real_answers_are_what_it_says(web: WebServer, dead_letter: str) -
                 # Its run has been cancelled by now, and ends with the job that runs.
                 await web.finish(key, Outcome(state=JobState.CANCELLED, reason=Reason.CANCEL_REQUESTED))
             method = "post" if operation.changes else "get"
-            needed = {"priority": "high"} if path.endswith("/priority") else None
-            if needed:
+            needed = QUERIES.get(operation.path)
+            if path.endswith("/priority"):
                 # Everything has been cancelled by now.
                 _, fresh = await web.plan(spec("another"))
                 path = f"/jobs/{fresh['another']}/priority"
@@ -184,6 +191,11 @@ async def test_real_answers_are_what_it_says(web: WebServer, dead_letter: str) -
                 assert answer.json()
 
 
+QUERIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "/jobs/{job_id}/priority": {"priority": "high"},
+    "/tests/flaky": {"repository": "harbour/lighthouse"},
+    "/tests/history": {"repository": "harbour/lighthouse", "name": "bad"},
+}
 SCHEDULE_INPUT: Final = {
     "name": "nightly",
     "repo_url": "https://forge.example/harbour/lighthouse.git",

@@ -12,7 +12,7 @@ from solstice_common.http.openapi import JSON, Node, answer, content, query_of, 
 from solstice_common.http.tokens import TokenScope
 from solstice_orchestrator.web.api.operations import CHOICES, EVENTS, LINKS, OPERATIONS, Operation
 from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
-from solstice_orchestrator.web.formats import api_models
+from solstice_orchestrator.web.formats import api_models, report_models
 
 PREFIX: Final = "/api/v1"
 PATH: Final = "/openapi.json"
@@ -28,7 +28,7 @@ def document() -> Node:
         title="Solstice CI: orchestrator",
         description="Runs, jobs, their logs, workers and schedules; the pages show the same.",
         paths=paths,
-        models=(*api_models.MODELS, ScheduleInput, ScheduleEdit),
+        models=(*api_models.MODELS, *report_models.MODELS, ScheduleInput, ScheduleEdit),
         headers=openapi.HEADERS,
     )
 

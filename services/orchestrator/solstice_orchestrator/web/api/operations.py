@@ -14,14 +14,15 @@ from solstice_orchestrator.web.api.artifact_routes import TAR, ArtifactsApi
 from solstice_orchestrator.web.api.cache_routes import CachesApi
 from solstice_orchestrator.web.api.dead_letter_routes import DeadLettersApi
 from solstice_orchestrator.web.api.logs import LogApi
+from solstice_orchestrator.web.api.report_routes import ReportsApi
 from solstice_orchestrator.web.api.runs import RunsApi
 from solstice_orchestrator.web.api.scale import ScaleApi
 from solstice_orchestrator.web.api.schedule_requests import ScheduleEdit, ScheduleInput
 from solstice_orchestrator.web.api.schedules import SchedulesApi
 from solstice_orchestrator.web.api.watermark_routes import WatermarksApi
-from solstice_orchestrator.web.api.why import WhyApi
+from solstice_orchestrator.web.api.why import ExplanationsApi, WhyApi
 from solstice_orchestrator.web.api.worker_routes import WorkersApi
-from solstice_orchestrator.web.formats import api_models, query_parameters
+from solstice_orchestrator.web.formats import api_models, query_parameters, report_models
 from solstice_orchestrator.web.formats.api_models import Model
 
 EVENTS: Final = "text/event-stream"
@@ -181,6 +182,44 @@ OPERATIONS: Final = (
         serves=CachesApi.drop,
         gives=api_models.CacheModel,
         changes=True,
+    ),
+    Operation(
+        name="reportsapi_run",
+        path="/runs/{run_id}/tests",
+        serves=ReportsApi.run,
+        gives=report_models.TestReports,
+    ),
+    Operation(
+        name="reportsapi_job",
+        path="/jobs/{job_id}/tests",
+        serves=ReportsApi.job,
+        gives=report_models.TestReports,
+    ),
+    Operation(
+        name="reportsapi_flaky",
+        path="/tests/flaky",
+        serves=ReportsApi.flaky,
+        gives=report_models.FlakyTests,
+        query=query_parameters.RepositoryTestsQuery,
+    ),
+    Operation(
+        name="reportsapi_history",
+        path="/tests/history",
+        serves=ReportsApi.history,
+        gives=report_models.TestHistory,
+        query=query_parameters.OneTestQuery,
+    ),
+    Operation(
+        name="explanationsapi_run",
+        path="/runs/{run_id}/explain",
+        serves=ExplanationsApi.run,
+        gives=report_models.Explanation,
+    ),
+    Operation(
+        name="explanationsapi_job",
+        path="/jobs/{job_id}/explain",
+        serves=ExplanationsApi.job,
+        gives=report_models.Explanation,
     ),
     Operation(name="whyapi_job", path="/jobs/{job_id}/why", serves=WhyApi.job, gives=api_models.WhyJob),
     Operation(
@@ -346,6 +385,7 @@ LINKS: Final[Mapping[Model, Mapping[str, str]]] = {
         "artifact": "/artifacts/0/name",
     },
     api_models.Caches: {"cache": "/caches/0/cache_id"},
+    report_models.TestReports: {"run_id": "/reports/0/run_id", "job_id": "/reports/0/job_id"},
     api_models.Watermarks: {"run_id": "/watermarks/0/handled/run_id"},
     api_models.Workers: {"worker_id": "/workers/0/worker_id"},
     api_models.Worker: {"worker_id": "/worker_id"},

@@ -37,7 +37,7 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class _Described(_Answer):
+class Described(_Answer):
     """An answer that is written as a class: pydantic reads its docstrings in the source.
 
     The models that are made from views have none, and searching for their source takes half a second.
@@ -120,14 +120,14 @@ Attempts: Final = _with(
 )
 
 
-class Missing(_Described):
+class Missing(Described):
     """Chunks that were never stored, or were removed; both ends are included."""
 
     first: Annotated[int, Field(ge=1)]
     last: Annotated[int, Field(ge=1)]
 
 
-class Chunk(_Described):
+class Chunk(Described):
     """A piece of a log."""
 
     sequence: Annotated[int, Field(ge=1)]
@@ -137,7 +137,7 @@ class Chunk(_Described):
     text: str
 
 
-class LogPart(_Described):
+class LogPart(Described):
     """A part of an attempt's log."""
 
     attempt: Annotated[int, Field(ge=0)]
@@ -148,7 +148,7 @@ class LogPart(_Described):
     """The missing chunks between the requested sequence and the last of these chunks."""
 
 
-class ExpectedStart(_Described):
+class ExpectedStart(Described):
     """When a job may start, if no more urgent job comes."""
 
     earliest: Timestamp
@@ -188,7 +188,7 @@ Worker: Final = _of_view(
 Workers: Final = _with("Workers", _Answer, "Every worker, by name.", workers=_many(Worker))
 
 
-class HeldBack(_Described):
+class HeldBack(Described):
     """Jobs that more slots would not help."""
 
     blocked: int
@@ -224,7 +224,7 @@ WholeSchedule: Final = _with(
 )
 
 
-class NextTick(_Described):
+class NextTick(Described):
     """One tick."""
 
     at: Timestamp
@@ -232,7 +232,7 @@ class NextTick(_Described):
     """The same moment in the local time of its zone."""
 
 
-class NextTicks(_Described):
+class NextTicks(Described):
     """When the next ticks of a schedule are due."""
 
     schedule_id: str
@@ -240,7 +240,7 @@ class NextTicks(_Described):
     ticks: list[NextTick]
 
 
-class DeadLetterSummary(_Described):
+class DeadLetterSummary(Described):
     """A message that was refused or given up, in short."""
 
     id: str
@@ -273,7 +273,7 @@ class WholeDeadLetter(DeadLetterSummary):
     """How many bytes of the body follow."""
 
 
-class DeadLetterCounts(_Described):
+class DeadLetterCounts(Described):
     """How many match, on all pages."""
 
     total: int
@@ -283,7 +283,7 @@ class DeadLetterCounts(_Described):
     by_age: dict[str, int]
 
 
-class DeadLetters(_Described):
+class DeadLetters(Described):
     """Dead letters, the oldest first, with their counts."""
 
     dead_letters: list[DeadLetterSummary]
@@ -292,7 +292,7 @@ class DeadLetters(_Described):
     """Where the next page begins; null on the last one."""
 
 
-class Fault(_Described):
+class Fault(Described):
     """The error of a refused request."""
 
     code: str
@@ -301,7 +301,7 @@ class Fault(_Described):
     """A sentence for people."""
 
 
-class Problem(_Described):
+class Problem(Described):
     """The answer to a refused request."""
 
     error: Fault

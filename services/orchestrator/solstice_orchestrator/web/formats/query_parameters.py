@@ -106,6 +106,27 @@ class NextQuery(ParsedQuery):
     count: Annotated[int, Field(ge=1, le=100, description="So many ticks.")] = 10
 
 
+class RepositoryTestsQuery(ParsedQuery):
+    """The tests of which repository."""
+
+    repository: Annotated[str, Field(description="OWNER/NAME or its URL.", min_length=1)]
+    branch: Annotated[
+        str | None, Field(description="Only of this branch; of another ref, by its full name: refs/tags/v1.")
+    ] = None
+    limit: Limit = 50
+
+    @property
+    def ref(self) -> str | None:
+        """The full ref that `branch` names."""
+        return None if self.branch is None else full_ref(self.branch)
+
+
+class OneTestQuery(RepositoryTestsQuery):
+    """One test of a repository."""
+
+    name: Annotated[str, Field(description="Its full name, or the end of it.", min_length=1, max_length=2000)]
+
+
 class FilteredListQuery(ListQuery):
     """Common parameters of the lists of runs and jobs."""
 

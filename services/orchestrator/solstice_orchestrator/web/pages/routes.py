@@ -46,6 +46,7 @@ from solstice_orchestrator.web.formats.query_parameters import (
     parse_query,
 )
 from solstice_orchestrator.web.formats.refusals import not_found
+from solstice_orchestrator.web.formats.report_json import newest_reports
 from solstice_orchestrator.web.formats.sse import Event, Events, OpenStreams
 from solstice_orchestrator.web.pages import wording
 
@@ -143,6 +144,10 @@ class Pages:
             jobs=jobs,
             why=why,
             artifacts=await self._store.artifacts(run_id=run_id),
+            tests={
+                view.job_id: view.counts
+                for view in newest_reports(await self._store.reports(run_id=run_id, details=False))
+            },
             asked=request.query_params.get("asked"),
         )
 
@@ -174,6 +179,7 @@ class Pages:
             self._store, job.job_id, shown, ended=is_over, line=query.line, service=service
         )
         services = await self._store.logged_services(job.job_id, attempt=shown)
+        reports = await self._store.reports(job_id=job.job_id)
         return self._page(
             "job.html",
             run=run,
@@ -183,6 +189,7 @@ class Pages:
             shown=shown,
             services=services,
             service=service,
+            tests=next((each for each in reports if each.attempt == shown), None),
             log=log,
             hidden=_hidden_before(log),
             line=query.line,

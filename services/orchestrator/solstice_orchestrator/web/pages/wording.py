@@ -7,10 +7,13 @@ from urllib.parse import quote, urlsplit
 
 from solstice_common.messages.states import JobState, RunState
 from solstice_common.values.times import duration
+from solstice_common.values.visible_text import visible
 from solstice_orchestrator.domain.jobs import Outcome, Reason
 from solstice_orchestrator.domain.statuses import detail_of
 from solstice_orchestrator.queue_times.explanation import refusal_text
 from solstice_orchestrator.queue_times.forecast import Forecast
+from solstice_orchestrator.reports.reduction import counted
+from solstice_orchestrator.reports.values import CaseCounts
 from solstice_orchestrator.schedules.ticks import TickReason, TickState
 from solstice_orchestrator.scheduling.workers import Presence, WorkerState, WorkerView
 from solstice_orchestrator.store.schedule_store import ScheduleView, TickView
@@ -69,6 +72,7 @@ _REASONS: Final = MappingProxyType(
         Reason.SERVICE_DIED: "A service of it ended too early.",
         Reason.SERVICE_NOT_READY: "A service of it was not ready in time.",
         Reason.ARTIFACT_REFUSED: "An artifact of it cannot be kept.",
+        Reason.REPORT_UNUSABLE: "A test report that it requires is missing, has no test, or cannot be read.",
         Reason.ARTIFACT_NOT_STORED: "There was no room for an artifact of it, or the directory of artifacts failed.",
         Reason.OUTPUT_REFUSED: "An output of it, or of jobs that it needs, cannot be used.",
         Reason.ARTIFACT_MISSING: "An artifact that it needs was never made, or has expired.",
@@ -293,3 +297,13 @@ def _web_base(run: RunView) -> str | None:
 def _listed(names: tuple[str, ...]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def tests(counts: CaseCounts) -> str:
+    """Return how many tests there are, and how they ended."""
+    return counted(counts)
+
+
+def shown(text: str) -> str:
+    """Return what a job wrote, with escapes for what would change how it is shown."""
+    return visible(text)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from solstice_cli.commands.why import _print
+from solstice_cli.commands.outcomes.why import _print
 from solstice_common.cli.api_client import Document
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""Commands that say how far runs and jobs are, and what became of them."""
