@@ -35,6 +35,12 @@ from solstice_orchestrator.workflow.job_files.needed_node import (
     read_needed,
 )
 from solstice_orchestrator.workflow.job_files.output_node import needed_outputs, read_outputs
+from solstice_orchestrator.workflow.job_template import (
+    NO_TEMPLATES,
+    USE,
+    JobTemplate,
+    with_template,
+)
 from solstice_orchestrator.workflow.kdl import KdlNode, KdlValue, SourcePosition
 from solstice_orchestrator.workflow.matrix import (
     NO_MATRIX,
@@ -181,16 +187,19 @@ def read_defaults(node: KdlNode) -> JobDefaults:
     )
 
 
-def read_jobs(node: KdlNode, vocabulary: Vocabulary = PLAIN) -> Sequence[JobDraft]:
+def read_jobs(
+    node: KdlNode, vocabulary: Vocabulary = PLAIN, templates: Mapping[str, JobTemplate] = NO_TEMPLATES
+) -> Sequence[JobDraft]:
     """Read a `job` node: one draft, or several. `vocabulary`: what each `if` may name.
 
     There is one for every combination of its matrix and each of its parallel jobs.
     """
+    node, parameters = with_template(node, templates)
     matrix = next((child for child in node.children if child.name == "matrix"), None)
     parallel = next((item.value for item in node.properties if item.name == PARALLEL), None)
     each = combinations(matrix) if matrix else [NO_MATRIX]
     return [
-        _job(node, combination, vocabulary)
+        _job(node, replace(combination, parameters=parameters), vocabulary)
         for combination in (in_parts(parallel, each) if parallel else each)
     ]
 
@@ -216,7 +225,7 @@ def _job(node: KdlNode, combination: MatrixCombination, vocabulary: Vocabulary) 
         raise node.arguments[0].position.problem(
             f"the name of a job and the values of its matrix have at most {MAX_NAME} characters together"
         )
-    values = properties(node, (*_LIMITS, *SIZES, "if", PARALLEL, DIRECTORY, SHELL))
+    values = properties(node, (*_LIMITS, *SIZES, "if", PARALLEL, DIRECTORY, SHELL, USE))
     container = read_container(node, values, combination.fill)
     env: Mapping[str, str] = MappingProxyType({})
     needs: list[tuple[str, SourcePosition]] = []

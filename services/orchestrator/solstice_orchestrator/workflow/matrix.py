@@ -25,7 +25,7 @@ PARALLEL: Final = "parallel"
 
 _RULES: Final = ("exclude", "include")
 _AXIS: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-_REFERENCE: Final = re.compile(r"\{matrix\.([^{}\s]*)\}")
+_REFERENCE: Final = re.compile(r"\{(matrix|param)\.([^{}\s]*)\}")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -39,6 +39,8 @@ class MatrixCombination:
     values: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     part: tuple[int, int] | None = None
     """The job's number, from 1, and how many there are; None without `parallel`."""
+    parameters: Mapping[str, str] | None = None
+    """What its template gets; None without one."""
 
     def name(self, job: str) -> str:
         """Return the name of this combination's job, for example `test-linux-3.12`."""
@@ -61,10 +63,15 @@ class MatrixCombination:
         return MappingProxyType({**self.values, PARALLEL: "{}/{}".format(*self.part)})
 
     def fill(self, written: str, position: SourcePosition) -> str:
-        """`written` with each `{matrix.AXIS}` replaced by its value."""
+        """`written` with each `{matrix.AXIS}` and `{param.NAME}` replaced by its value."""
 
         def value(match: re.Match[str]) -> str:
-            axis = match[1]
+            axis = match[2]
+            if match[1] == "param":
+                if self.parameters is not None and axis in self.parameters:
+                    return self.parameters[axis]
+                hint = did_you_mean(axis, self.parameters or ())
+                raise position.problem(f"{match[0]}: there is no parameter {axis!r} here{hint}")
             if axis in self.values:
                 return self.values[axis]
             known = (

@@ -21,6 +21,7 @@ from solstice_orchestrator.workflow.job_nodes import (
     read_defaults,
     read_jobs,
 )
+from solstice_orchestrator.workflow.job_template import JobTemplate, read_template
 from solstice_orchestrator.workflow.kdl import KdlNode, SourcePosition, read
 from solstice_orchestrator.workflow.shape import (
     did_you_mean,
@@ -73,8 +74,8 @@ def parse_workflow(content: bytes, *, default_runs_on: str, only: str | None = N
     """
     draft = _Draft()
     nodes = read(_decoded(content))
-    # The names of inputs stand in each `if`, so they are read first.
-    for node in sorted(nodes, key=lambda node: node.name != "input"):
+    # Jobs name inputs and templates, so these are read first.
+    for node in sorted(nodes, key=lambda node: node.name not in {"input", "template"}):
         draft.take(node)
     if not draft.jobs:
         raise _START.problem('a workflow needs at least one job: job "test" { step run="..." }')
@@ -140,6 +141,7 @@ class _Draft:
     run: RunSpec = field(default_factory=RunSpec)
     events: BuiltEvents = EACH_EVENT
     inputs: dict[str, InputSpec] = field(default_factory=dict)
+    templates: dict[str, JobTemplate] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
     _names: set[str] = field(default_factory=set)
 
@@ -151,11 +153,15 @@ class _Draft:
     def take(self, node: KdlNode) -> None:
         expect_node(
             node,
-            ("job", "defaults", "on", "timeout", "concurrency", "supersede", "input"),
+            ("job", "defaults", "on", "timeout", "concurrency", "supersede", "input", "template"),
             "at the top of a workflow",
         )
         if node.name == "job":
             self._take_jobs(node)
+            return
+        if node.name == "template":
+            name, template = read_template(node, self.templates)
+            self.templates[name] = template
             return
         if node.name == "input":
             spec = read_input(node, self.inputs)
@@ -182,7 +188,7 @@ class _Draft:
                 self.run = replace(self.run, supersede=truth(node.arguments[0], rule))
 
     def _take_jobs(self, node: KdlNode) -> None:
-        jobs = read_jobs(node, Vocabulary(inputs=self.inputs))
+        jobs = read_jobs(node, Vocabulary(inputs=self.inputs), self.templates)
         first = jobs[0]
         for name in dict.fromkeys([first.written, *(job.name for job in jobs)]):
             if name in self._names:
