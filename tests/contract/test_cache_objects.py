@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -14,28 +15,25 @@ from solstice_orchestrator.worker.caches.cache_entries import CacheEntry, archiv
 from solstice_orchestrator.worker.caches.cache_limits import CacheLimits
 from solstice_orchestrator.worker.caches.cache_objects import CacheObjects
 from solstice_orchestrator.worker.caches.cache_store import ORPHAN_SECONDS, CacheStore
+from solstice_orchestrator.worker.caches.object_bucket import BucketSettings, open_bucket
 from solstice_orchestrator.worker.caches.object_directory import INCOMING_SECONDS, ObjectDirectory
 from tests.saved_caches import cache_place, save_cache
+from tests.servers.s3_server import S3Server
 
 BRANCH = CacheScope(is_trusted=True, name="branch fix")
 
 
-@pytest.fixture(params=["directory"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> CacheObjects:
-    assert request.param
-    return ObjectDirectory(tmp_path / "caches")
-
-
 @pytest.fixture
-def store(objects: CacheObjects) -> CacheStore:
-    return CacheStore(objects=objects)
+def store(tmp_path: Path) -> CacheStore:
+    return CacheStore(objects=ObjectDirectory(tmp_path / "caches"))
 
 
 def names(objects: CacheObjects, folder: str) -> list[str]:
     return sorted(each.name for each in objects.list(folder))
 
 
-def test_an_object_is_there_once_it_is_whole(objects: CacheObjects) -> None:
+def test_an_object_is_there_once_it_is_whole(store: CacheStore) -> None:
+    objects = store.objects
     assert names(objects, "a") == []
     assert objects.put_new("a/b/c", b"one")
     assert not objects.put_new("a/b/c", b"two")
@@ -61,7 +59,8 @@ def test_an_object_is_there_once_it_is_whole(objects: CacheObjects) -> None:
         file.read(1)
 
 
-def test_of_many_at_once_one_gets_the_name(objects: CacheObjects) -> None:
+def test_of_many_at_once_one_gets_the_name(store: CacheStore) -> None:
+    objects = store.objects
     begin = threading.Barrier(8)
 
     def put(number: int) -> bool:
@@ -157,7 +156,8 @@ def test_unused_entries_go_and_used_ones_stay(store: CacheStore) -> None:
     assert save_cache(store, cache_place(), "pip-1").name == one.name
 
 
-def test_parallel_saves_of_several_orchestrators_stay_below_the_limits(objects: CacheObjects) -> None:
+def test_parallel_saves_of_several_orchestrators_stay_below_the_limits(store: CacheStore) -> None:
+    objects = store.objects
     limits = CacheLimits(repository_bytes=40_000, all_bytes=60_000)
     stores = [CacheStore(objects=objects, limits=limits) for _ in range(4)]
 
@@ -187,3 +187,38 @@ def test_a_directory_loses_what_no_process_writes_any_more(tmp_path: Path) -> No
     assert objects.put_new("a/b/c", b"")
     assert (objects.room() or 0) > 0
     assert (tmp_path / "new/caches").stat().st_mode & 0o777 == 0o700
+
+
+PROMISES: Final = (
+    test_an_object_is_there_once_it_is_whole,
+    test_of_many_at_once_one_gets_the_name,
+    test_the_exact_key_goes_first_then_the_longest_fallback_then_the_newest,
+    test_an_entry_in_a_place_that_it_does_not_name_is_no_entry,
+    test_what_is_removed_leaves_archives_that_others_need,
+    test_a_sweep_removes_what_killed_processes_left,
+    test_a_trial_leaves_nothing,
+    test_unused_entries_go_and_used_ones_stay,
+    test_parallel_saves_of_several_orchestrators_stay_below_the_limits,
+)
+
+
+def test_a_bucket_keeps_the_same_promises_and_says_in_one_line_what_fails(tmp_path: Path) -> None:
+    """One server for all: it takes seconds to start."""
+    local = ObjectDirectory(tmp_path / "local")
+    with S3Server() as server:
+        for number, promise in enumerate(PROMISES):
+            url = f"s3://caches/{number}"
+            settings = BucketSettings(url=url, endpoint=server.endpoint, credentials=server.credentials())
+            bucket = open_bucket(settings, local)
+            # The server makes a bucket for the first object in it.
+            bucket.touch("made")
+            promise(CacheStore(objects=bucket))
+        assert [each for each in (tmp_path / "local").rglob("*") if each.is_file()] == []
+        wrong = tmp_path / "credentials.toml"
+        wrong.write_text('key_id = "caches"\nsecret = "not-the-secret"\n')
+        for endpoint in (server.endpoint, "http://127.0.0.1:1"):
+            settings = BucketSettings(url="s3://caches/x", endpoint=endpoint, credentials=str(wrong))
+            with pytest.raises(OSError, match=r"^s3://caches/x at http") as caught:
+                CacheStore(objects=open_bucket(settings, local)).find([cache_place()], "pip-1", ["pip-"])
+            assert len(str(caught.value).splitlines()) == 1
+            assert "not-the-secret" not in str(caught.value)

@@ -19,6 +19,7 @@ SECRET_NAME = re.compile("secret|token|password|key|auth|credential")
 HARMLESS = {
     "--amqp-password-file",
     "--amqp-routing-key",
+    "--cache-credentials",
     "--git-credentials",
     "--idempotency-key",
     "--secrets-config",

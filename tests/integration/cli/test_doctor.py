@@ -206,6 +206,20 @@ class TestMachine:
         caches = await found(Check.CACHES, cache_directory="/proc/solstice")
         assert (caches.level, "/proc/solstice: " in caches.detail) == (Level.WARNING, True), caches
 
+    async def test_a_bucket_that_cannot_be_used_is_named(self, tmp_path: Path) -> None:
+        bucket: dict[str, Any] = {"cache_bucket": "s3://caches", "cache_directory": tmp_path / "caches"}
+        caches = await found(Check.CACHES, **bucket)
+        assert (caches.level, "CACHE_CREDENTIALS" in caches.detail) == (Level.FAILURE, True), caches
+        (file := tmp_path / "credentials.toml").write_text('key_id = "a"\nsecret = "hunter2"\n')
+        with closed_port() as port:
+            endpoint: dict[str, Any] = {
+                "cache_endpoint": f"http://127.0.0.1:{port}",
+                "cache_credentials": str(file),
+            }
+            caches = await found(Check.CACHES, **bucket, **endpoint)
+        assert (caches.level, "s3://caches at http" in caches.detail) == (Level.WARNING, True), caches
+        assert "hunter2" not in str(caches)
+
     async def test_looking_leaves_nothing_behind(self, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         await all_found([each for each in Check if each not in {Check.WEBHOOKS, Check.ORCHESTRATOR}])

@@ -32,11 +32,11 @@ from solstice_common.storage.schema_state import applied_schema
 from solstice_common.topology import full_topology
 from solstice_orchestrator.domain.label_map import parse_executors
 from solstice_orchestrator.git.version import git_problem
-from solstice_orchestrator.opening.factories import caches_of
 from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts, parse_hosts
 from solstice_orchestrator.processes.egress.egress_trial import egress_problem
 from solstice_orchestrator.scheduling.governor import parse_limits
 from solstice_orchestrator.worker import sensors
+from solstice_orchestrator.worker.caches.configured_caches import caches_of
 from solstice_orchestrator.worker.executors.containers.container_plan import FIRST_USER, USERS
 from solstice_orchestrator.worker.executors.containers.egress_plan import egress_file
 
@@ -212,6 +212,7 @@ def _secrets(settings: SetupSettings) -> Finding:
         "SECRETS_CONFIG": settings.secrets_config,
         "GIT_CREDENTIALS": settings.git_credentials,
         "REGISTRY_LOGINS": settings.registry_logins,
+        "CACHE_CREDENTIALS": settings.cache_credentials,
         "FORGE_CONFIG": settings.forge_config,
     }
     files = {setting: Path(path).expanduser() for setting, path in named.items() if path}
@@ -249,24 +250,23 @@ def _accounts_of_jobs() -> Sequence[str]:
 
 
 async def caches(visit: Examination) -> Finding:
-    store = caches_of(visit.settings)
-    where, limit = store.objects.place, store.limits.all_bytes
     folder = visit.settings.cache_directory.expanduser()
-    if not folder.exists() and _unwritable(folder) is None:
-        return findings.well(Check.CACHES, f"{folder} is not there yet: the first cache makes it")
     try:
+        store = caches_of(visit.settings)
+        if not (visit.settings.cache_bucket or folder.exists() or _unwritable(folder)):
+            return findings.well(Check.CACHES, f"{folder} is not there yet: the first cache makes it")
         async with asyncio.timeout(visit.seconds):
-            entries = await asyncio.to_thread(store.try_out)
-    except (OSError, TimeoutError) as error:
-        detail = str(error) or "it did not answer in time"
-        return findings.warning(
-            Check.CACHES,
-            f"jobs find no caches: {where}: {detail}",
-            "correct CACHE_DIRECTORY; it must be writable for the orchestrator",
+            sizes = [used.entry.size for used in await asyncio.to_thread(store.try_out)]
+    except ConfigurationError as error:
+        return findings.failure(
+            Check.CACHES, str(error), "correct it: no orchestrator starts with this setting"
         )
-    size = sum(used.entry.size for used in entries) // 1024**2
-    of = f" of {limit // 1024**2}" if limit else ""
-    return findings.well(Check.CACHES, f"{where} works; {len(entries)} caches, {size}{of} MiB")
+    except (OSError, TimeoutError) as error:
+        where, detail = store.objects.place, str(error) or "it did not answer in time"
+        return findings.warning(
+            Check.CACHES, f"jobs find no caches: {where}: {detail}", "let the orchestrator write there"
+        )
+    return findings.of_caches(store.objects.place, sizes, store.limits.all_bytes)
 
 
 async def webhooks(visit: Examination) -> Finding:

@@ -150,6 +150,11 @@ def of_disk(free: dict[str, float], limit: float | None) -> Finding:
     return well(Check.DISK, detail)
 
 
+def of_caches(where: str, sizes: Sequence[int], most_bytes: int) -> Finding:
+    most = f" of {most_bytes // 1024**2}" if most_bytes else ""
+    return well(Check.CACHES, f"{where} works; {len(sizes)} caches, {sum(sizes) // 1024**2}{most} MiB")
+
+
 def of_folders(problems: Sequence[str], folders: Sequence[str]) -> Finding:
     """Judge whether the services may write where they must."""
     if problems:

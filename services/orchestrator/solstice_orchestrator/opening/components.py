@@ -20,7 +20,6 @@ from solstice_orchestrator.opening.awaited_store import retry_until_available
 from solstice_orchestrator.opening.factories import (
     artifacts_of,
     broker_of,
-    caches_of,
     executor_of,
     git_hosts_of,
     git_policy_of,
@@ -41,6 +40,7 @@ from solstice_orchestrator.stages.intake import Intake, SignatureRules
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
 from solstice_orchestrator.worker.caches.cache_store import CacheStore
+from solstice_orchestrator.worker.caches.configured_caches import caches_of
 from solstice_orchestrator.worker.caches.job_caches import JobCaches
 from solstice_orchestrator.worker.executors import MeteredExecutor
 from solstice_orchestrator.worker.executors.containers.left_containers import left_containers

@@ -42,10 +42,8 @@ from solstice_orchestrator.web.formats.sse import OpenStreams
 from solstice_orchestrator.worker import sensors
 from solstice_orchestrator.worker.artifacts.artifact_archives import ArtifactArchives
 from solstice_orchestrator.worker.artifacts.keeping import ArtifactKeeping, ArtifactLimits
-from solstice_orchestrator.worker.caches.cache_limits import CacheLimits
 from solstice_orchestrator.worker.caches.cache_store import CacheStore
 from solstice_orchestrator.worker.caches.job_caches import JobCaches
-from solstice_orchestrator.worker.caches.object_directory import ObjectDirectory
 from solstice_orchestrator.worker.executors import Executor, make_executor
 from solstice_orchestrator.worker.executors.launcher import Launcher
 from solstice_orchestrator.worker.pressure import Governor, StartingJobs
@@ -131,20 +129,6 @@ def artifacts_of(settings: OrchestratorSettings) -> ArtifactKeeping:
         longest_seconds=settings.retention_days * DAY or None,
     )
     return ArtifactKeeping(directory=directory, limits=limits)
-
-
-def caches_of(settings: OrchestratorSettings) -> CacheStore:
-    """Return where caches are; the directory is made for the first one."""
-    return CacheStore(
-        objects=ObjectDirectory(settings.cache_directory.expanduser()),
-        limits=CacheLimits(
-            most_bytes=settings.cache_max_mib * MIB,
-            repository_bytes=settings.cache_repository_mib * MIB,
-            all_bytes=settings.cache_disk_mib * MIB,
-            unused_seconds=settings.cache_days * DAY,
-            reserve_bytes=settings.disk_reserve_mib * MIB,
-        ),
-    )
 
 
 def executor_of(
