@@ -1,7 +1,7 @@
 """Runs a hostile job that reaches its limits, as root and as another user.
 
-`guest_program ARCHIVE`, in a guest, prints how each ended; `guest_program limits` does what guest_enclosures.py says. Its processors are
-simulated, so it starts as few programs as it can: Python imports everything once, and then forks.
+`guest_program ARCHIVE USER...`, in a guest, prints how each ended; `guest_program limits USER...` does what guest_enclosures.py says. Its
+processors are simulated, so it starts as few programs as it can: Python imports everything once, and then forks.
 """
 
 import asyncio
@@ -60,10 +60,10 @@ for each in /proc/[0-9]*; do while is_there $each; do :; done; done
 GROWS = "dd if=/dev/zero of=/dev/null bs=80M count=1 || { echo killed ${EPOCHREALTIME/./}; exit 3; }"
 
 
-def main(archive: str) -> None:
+def main(archive: str, *users: str) -> None:
     runs = print_ends if archive == "limits" else partial(_run, archive=archive)
     # One after the other: they have one processor, and a job that another one slows down is not throttled for its limit.
-    for user in HOMES:
+    for user in map(int, users):
         os.waitpid(os.fork() or _run_as(user, runs), 0)
 
 
