@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from solstice_common.messages import MAX_TEST_MESSAGE, JobStatusV1
 from solstice_orchestrator.reports.results import digest_of, encode_results, find_result
+from solstice_orchestrator.reports.status_tests import status_tests
 from solstice_orchestrator.reports.values import MAX_MESSAGE, CaseCounts, JobReport, TestCaseResult, TestState
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.records.report_records import ReportRecord
@@ -28,6 +30,26 @@ REPORT = JobReport(
     results=encode_results([GOOD, BAD]),
 )
 RECORD = ReportRecord(report=REPORT, commit_sha="ab" * 20, trusted=True)
+
+
+async def test_the_status_of_an_end_says_what_its_tests_did(store: JobStore) -> None:
+    await planned(store, job("true", name="test", retries=1))
+    tests = status_tests(REPORT)
+    for outcome in (FAILED, SUCCEEDED):
+        (claim,) = await claimed(store)
+        assert await store.finish(claim.key, replace(outcome, tests=tests))
+    found = [JobStatusV1.decode(message.body) for message in await store.outbox(100)]
+    assert all(
+        status.encode() == message.body
+        for status, message in zip(found, await store.outbox(100), strict=True)
+    )
+    again, ended = [status for status in found if status.tests is not None]
+    assert (again.state, ended.state) == ("waiting", "succeeded")
+    assert (again.description or "").startswith("1 of 2 tests failed. ")
+    assert ended.tests is not None
+    (failure,) = ended.tests.failures
+    assert (failure.name, failure.file, failure.line) == (BAD.full_name, BAD.file, BAD.line)
+    assert failure.message == BAD.message[:MAX_TEST_MESSAGE]
 
 
 async def test_a_report_of_each_attempt_is_read_by_run_job_and_repository(

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from solstice_common.errors import InvalidMessage
-from solstice_common.messages.canonical import WireMessage
+from solstice_common.messages.canonical import WireMessage, WirePart
 from solstice_common.messages.fields import (
     MAX_INTEGER,
     STORED,
@@ -29,6 +29,11 @@ from solstice_common.messages.fields import (
     WorkflowPath,
 )
 
+MAX_FAILED_TESTS: Final = 50
+"""As many as a check of GitHub shows on lines."""
+MAX_TEST_NAME: Final = 300
+"""Characters of the name of a failed test, and of its file."""
+MAX_TEST_MESSAGE: Final = 500
 REMEMBERED_BYTES: Final = 4096
 """The longest request that `decode_request` caches; a forge's request is a quarter of that."""
 
@@ -180,6 +185,35 @@ class JobCancelV1(WireMessage):
     """W3C Trace Context."""
 
 
+Number = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+
+
+class BadTestV1(WirePart):
+    """A test that failed, as the job's report has it.
+
+    All of it is the job's own text.
+    """
+
+    name: Annotated[str, Field(max_length=MAX_TEST_NAME)]
+    message: Annotated[str, Field(max_length=MAX_TEST_MESSAGE)] = ""
+    file: Annotated[str, Field(max_length=MAX_TEST_NAME)] = ""
+    """Relative to the repository where that is known."""
+    line: Count | None = None
+
+
+class TestCountsV1(WirePart):
+    """What the test reports of a job say."""
+
+    __test__: ClassVar[bool] = False
+
+    passed: Number
+    failed: Number
+    errored: Number
+    skipped: Number
+    failures: Annotated[list[BadTestV1], Field(max_length=MAX_FAILED_TESTS)] = Field(default_factory=list)
+    """The first of those that failed or errored."""
+
+
 class JobStatusV1(WireMessage):
     """What became of a job, or of a whole run when `job_id` is absent."""
 
@@ -218,6 +252,8 @@ class JobStatusV1(WireMessage):
     """Of the step that ended the job."""
     target_url: Text | None = None
     """Where a person can look."""
+    tests: TestCountsV1 | None = None
+    """Of a job that has ended, and whose test reports were read."""
     source_name: Name | None = None
     repo_full_name: Name | None = None
     ref: Name | None = None

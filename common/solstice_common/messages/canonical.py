@@ -23,6 +23,12 @@ _URLS: Final = ("repo_url", "head_repo_url")
 """Fields that validation changes into their canonical form."""
 
 
+class WirePart(BaseModel):
+    """An object in a message, as strict and as lenient as the message."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
 class WireMessage(BaseModel):
     """A message on the wire: strict in known fields, lenient with unknown ones."""
 
@@ -43,7 +49,7 @@ class WireMessage(BaseModel):
             message = cls.model_validate_json(body)
         except ValidationError as error:
             raise _diagnose(cls.VERSION, body, error) from None
-        _refuse_infinite(message.model_extra)
+        _refuse_infinite_in(message)
         _refuse_doubled(body)
         return message
 
@@ -70,7 +76,7 @@ class WireMessage(BaseModel):
 
     def encode(self) -> bytes:
         """Return the canonical bytes; raises InvalidMessage when an unknown field holds what JSON cannot carry."""
-        _refuse_infinite(self.model_extra)
+        _refuse_infinite_in(self)
         try:
             document = self.model_dump(mode="json", exclude_unset=True)
             try:
@@ -132,6 +138,16 @@ def _once_each(pairs: list[tuple[str, Any]]) -> None:
         if name in seen:
             raise InvalidMessage("invalid_field", f"{name[:80]}: stands twice in one object")
         seen.add(name)
+
+
+def _refuse_infinite_in(message: BaseModel) -> None:
+    """Refuse them in the message and in its parts."""
+    _refuse_infinite(message.model_extra)
+    for name in message.model_fields_set:
+        value = getattr(message, name)
+        for part in value if isinstance(value, list) else (value,):
+            if isinstance(part, WirePart):
+                _refuse_infinite_in(part)
 
 
 def _refuse_infinite(extra: Mapping[str, Any] | None) -> None:

@@ -351,6 +351,37 @@ async def test_an_app_writes_check_runs_with_tokens_for_one_repository(store: Sq
         assert scope == {"repositories": ["app"], "permissions": {"checks": "write"}}
 
 
+async def test_a_check_shows_failed_tests_on_lines_and_is_shown_without_them_if_need_be(
+    store: SqliteStatuses,
+) -> None:
+    failures = [{"name": "t::bad", "message": "no", "file": "a.py", "line": 7}]
+    tests = {"passed": 1, "failed": 1, "errored": 0, "skipped": 0, "failures": failures}
+    refused: list[Request] = []
+
+    def refuse_some(request: Request) -> Reply | None:
+        if (
+            request.path.endswith("check-runs")
+            and request.body["external_id"] == run_id(2)
+            and "annotations" in request.body["output"]
+        ):
+            refused.append(request)
+            return Reply(status=422, document={"message": "Invalid request"})
+        return None
+
+    async with forge_api(Source.GITHUB) as forge:
+        forge.behave(refuse_some)
+        app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)
+        async with running_reporter(store, forge, token=None, app=app):
+            for run in (1, 2):
+                await store.keep([reportable_status("failed", run=run, source="github", tests=tests)], 0.0)
+                await nothing_is_pending(store)
+        first, second = forge.checks.values()
+        (annotation,) = first["output"]["annotations"]
+        assert (annotation["path"], annotation["start_line"], annotation["title"]) == ("a.py", 7, "t::bad")
+        assert "annotations" not in second["output"]
+        assert (second["conclusion"], len(refused)) == ("failure", 1)
+
+
 async def test_a_new_run_has_a_check_run_of_its_own(store: SqliteStatuses) -> None:
     async with forge_api(Source.GITHUB) as forge:
         app = AppCredentials(id=forge.app_id, private_key=forge.app_pem)

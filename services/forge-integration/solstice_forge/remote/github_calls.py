@@ -12,6 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from solstice_common.messages.states import JobState
+from solstice_forge.remote.check_texts import annotations, check_summary
 from solstice_forge.remote.protocol import (
     CallPace,
     ChangeRequestHead,
@@ -171,10 +172,15 @@ def set_check(status: CommitStatus, check_id: int | None) -> ForgeCall[int]:
     """
     conclusion = _CONCLUSIONS.get(status.state)
     title = shortened(status.description, TITLE_CHARACTERS, astral=False)
+    output: dict[str, object] = {"title": title, "summary": title}
+    if status.tests is not None:
+        output["summary"] = check_summary(title, status.tests)
+        if conclusion is not None and (found := annotations(status.tests)):
+            output["annotations"] = found
     body: dict[str, object] = {
         "name": shortened(status.context, CONTEXT_CHARACTERS, astral=False),
         "external_id": status.external_id,
-        "output": {"title": title, "summary": title},
+        "output": output,
     }
     if conclusion is not None:
         body |= {"status": "completed", "conclusion": conclusion, "completed_at": status.occurred_at}

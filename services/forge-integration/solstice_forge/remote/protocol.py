@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from solstice_common.messages import Source
+from solstice_common.messages import Source, TestCountsV1
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -165,6 +165,8 @@ class CommitStatus:
     """The full ref, if it is known."""
     external_id: str = ""
     """Our id of the job or run."""
+    tests: TestCountsV1 | None = None
+    """What its test reports say; the failed tests in it are a job's own text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

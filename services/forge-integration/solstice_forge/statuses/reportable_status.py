@@ -107,6 +107,7 @@ def commit_status(repository: str, body: bytes) -> CommitStatus:
         target_url=status.target_url,
         ref=status.ref,
         external_id=status.job_id or status.run_id,
+        tests=status.tests,
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import httpx2
@@ -160,6 +161,15 @@ class SourceReporter:
         self, checks: CheckCalls, status: CommitStatus, check_id: int | None
     ) -> Result[int]:
         shown = await self._remote.ask(checks.set_check(status, check_id), counted=True)
+        if (
+            status.tests is not None
+            and isinstance(shown, CallRefused)
+            and shown.status == httpx2.codes.UNPROCESSABLE_CONTENT
+        ):
+            # What a job wrote must not keep its state from the forge: once more without it.
+            status = replace(status, tests=None)
+            self._remote.count()
+            shown = await self._remote.ask(checks.set_check(status, check_id), counted=True)
         if check_id is None or not isinstance(shown, CallRefused) or shown.status != httpx2.codes.NOT_FOUND:
             return shown
         # The forge removes old check runs when there are very many.

@@ -12,7 +12,7 @@ from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.domain.container_spec import ANY_CONTAINER, ContainerSpec
 from solstice_orchestrator.domain.handing_spec import NeededArtifact, NeededOutput, OutputSpec
-from solstice_orchestrator.reports.values import CaseCounts
+from solstice_orchestrator.reports.values import StatusTests
 
 
 class Reason(StrEnum):
@@ -345,10 +345,10 @@ class Outcome:
     """The image of its container, with the digest that ran; empty when it had none."""
     provisioning_seconds: float | None = None
     """How long it took until its container or VM was ready, or was given up; None: it had none."""
-    tests: CaseCounts | None = None
-    """What its test reports count; None: it has none."""
     outputs: tuple[tuple[str, str], ...] = ()
     """Names and texts, of a job that has succeeded."""
+    tests: StatusTests | None = None
+    """What its test reports say; None: it has none."""
     egress: tuple[tuple[str, int], ...] = ()
     """How many requests to hosts outside had each result (`EgressResult`), where it had a proxy to them."""
 

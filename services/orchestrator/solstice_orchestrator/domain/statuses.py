@@ -15,6 +15,7 @@ from solstice_common.tracing.samplers import Sampler
 from solstice_common.values.quantities import quantity
 from solstice_common.values.times import format_seconds
 from solstice_orchestrator.domain.jobs import INFRASTRUCTURE, Outcome, Reason
+from solstice_orchestrator.reports.values import StatusTests
 
 RUN_CONTEXT: Final = "solstice"
 _NAME_LIMIT: Final = 255
@@ -110,6 +111,7 @@ class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     state: str | None = None
     status_id: str | None = None
     target_url: str | None = None
+    tests: StatusTests | None = None
     traceparent: str | None = None
 
 
@@ -168,7 +170,7 @@ def describe_job(
 def _words(state: JobState, reason: Reason, detail: str, runs_on: str, *, attempt: int, failures: int) -> str:
     match state:
         case JobState.WAITING if reason is Reason.RETRYING and detail:
-            return _shortened(detail[:1].upper() + detail[1:])
+            return shortened(detail[:1].upper() + detail[1:])
         case JobState.WAITING if reason not in _BY_REASON:
             words = f"Waits for a free slot on {runs_on}"
         case JobState.BLOCKED if reason is Reason.CONCURRENCY_GROUP:
@@ -187,7 +189,7 @@ def _words(state: JobState, reason: Reason, detail: str, runs_on: str, *, attemp
             words = f"{_BY_REASON[reason]} (after {quantity(failures, 'attempt')})"
         case _:
             words = _BY_REASON.get(reason, state.value.replace("_", " ").capitalize())
-    return _shortened(f"{words}: {detail}" if detail else words)
+    return shortened(f"{words}: {detail}" if detail else words)
 
 
 # Most outcomes have no detail besides their state.
@@ -218,7 +220,7 @@ def storable(text: str) -> str:
 def describe_run(state: RunState, detail: str, jobs: Collection[JobState]) -> str:
     """Return one sentence about a whole run."""
     if detail:
-        return _shortened(f"{state.value.replace('_', ' ').capitalize()}: {detail}")
+        return shortened(f"{state.value.replace('_', ' ').capitalize()}: {detail}")
     if state is RunState.PLANNING:
         return "Accepted; its workflow will be read next"
     return _counted(tuple(jobs))
@@ -239,5 +241,6 @@ def _counted(jobs: tuple[JobState, ...]) -> str:
     return f"{quantity(len(jobs), 'job')}: {listed}" if jobs else "No jobs"
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return a description within the limit of a status."""
     return text if len(text) <= _DESCRIPTION_LIMIT else text[: _DESCRIPTION_LIMIT - 1] + "…"

@@ -124,7 +124,8 @@ def masked_report(
     """
 
     def without(text: str, limit: int) -> str:
-        return (masked if len(text) < limit else masked_beginning)(text)
+        known = (masked if len(text) < limit else masked_beginning)(text)
+        return known.encode(errors="replace").decode()
 
     def each(test: TestCaseResult) -> TestCaseResult:
         return structs.replace(
@@ -170,8 +171,3 @@ def counted(counts: CaseCounts) -> str:
     if counts.total and not counts.bad and not counts.skipped:
         parts.append("all passed")
     return ", ".join(parts)
-
-
-def first_failures(failed: Sequence[TestCaseResult], most: int) -> Sequence[TestCaseResult]:
-    """Return the first failed tests, without those that have the same name."""
-    return list({each.full_name: each for each in reversed(failed)}.values())[::-1][:most]

@@ -107,6 +107,25 @@ class JobReport(Struct, frozen=True, kw_only=True):
     """Of every test (`results.py`)."""
 
 
+class StatusTest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A failed test of a status, with its fields in canonical order."""
+
+    file: str = ""
+    line: int | None = None
+    message: str = ""
+    name: str
+
+
+class StatusTests(Struct, frozen=True, kw_only=True):
+    """`tests` of `jobstatus.v1`, with its fields in canonical order."""
+
+    errored: int
+    failed: int
+    failures: tuple[StatusTest, ...]
+    passed: int
+    skipped: int
+
+
 NOTHING_REPORTED: Final = JobReport()
 
 

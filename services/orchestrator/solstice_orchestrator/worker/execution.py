@@ -215,7 +215,9 @@ async def _with_secrets(
         execution,
         secrets=granted.values,
         service_log=lambda service, data: writers[service](data),
-        record_report=lambda record: execution.record_report(_masked_report(masking, record)),
+        masked_report=partial(
+            masked_report, masked=masking.masked, masked_beginning=masking.masked_beginning
+        ),
     )
     outcome = await _outcome(executor, secret, _masking_writer(masking, log.write), stop)
     await log.write(masking.end())
@@ -239,10 +241,6 @@ def _without_secrets(outcome: Outcome, masking: Masking) -> Outcome:
         detail=f"outputs: {name} has a secret in it; let the job that needs it name the secret",
         outputs=(),
     )
-
-
-def _masked_report(masking: Masking, record: ReportRecord) -> ReportRecord:
-    return replace(record, report=masked_report(record.report, masking.masked, masking.masked_beginning))
 
 
 def _masking_writer(masking: Masking, write: LogWriter) -> LogWriter:

@@ -20,6 +20,7 @@ from solstice_orchestrator.domain.statuses import (
     status_about,
     storable,
 )
+from solstice_orchestrator.reports.values import StatusTests
 from solstice_orchestrator.store.outbox.announcements import RunMoved, StateChange, statuses
 from solstice_orchestrator.store.outbox.dead_letter import dead_letter_headers
 from solstice_orchestrator.store.records.changes import (
@@ -92,6 +93,7 @@ class UnitOfWork:
         self._ref_runs: list[RefRun] = []
         self._groups: dict[bytes, None] = {}
         self._subjects = dict(subjects or {})
+        self._reported: dict[str, StatusTests] = {}
 
     def changes(self) -> RowChanges:
         """Return the rows to write."""
@@ -194,6 +196,8 @@ class UnitOfWork:
             outcome.provisioning_seconds,
         )
         self._ended.append(attempt)
+        if outcome.tests is not None:
+            self._reported[job.job_id] = outcome.tests
         return attempt
 
     def add_log(self, rows: Iterable[ChunkRow]) -> None:
@@ -334,7 +338,7 @@ class UnitOfWork:
             run_id = moved.run_id
             if run_id not in self._subjects:
                 self.subject(self.runs[run_id])
-        return statuses(self.moment, self._subjects, self._moves)
+        return statuses(self.moment, self._subjects, self._moves, self._reported)
 
     def subject(self, run: Run) -> Status:
         """Return what all statuses about the run have in common."""

@@ -1,6 +1,7 @@
 """One status for each change of state, written after the decision's last change. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
@@ -8,7 +9,16 @@ from msgspec.structs import replace
 
 from solstice_common.messages.states import FINAL, JobState
 from solstice_orchestrator.domain.jobs import Reason
-from solstice_orchestrator.domain.statuses import RUN_CONTEXT, Status, context_of, describe_job, describe_run
+from solstice_orchestrator.domain.statuses import (
+    RUN_CONTEXT,
+    Status,
+    context_of,
+    describe_job,
+    describe_run,
+    shortened,
+)
+from solstice_orchestrator.reports.status_tests import described
+from solstice_orchestrator.reports.values import StatusTests
 from solstice_orchestrator.store.records.changes import Job, Run
 from solstice_orchestrator.store.records.moment import Moment
 
@@ -32,11 +42,14 @@ StateChange = Job | RunMoved
 
 
 def statuses(
-    moment: Moment, subjects: Mapping[str, Status], moves: Iterable[StateChange]
+    moment: Moment,
+    subjects: Mapping[str, Status],
+    moves: Iterable[StateChange],
+    reported: Mapping[str, StatusTests] = MappingProxyType({}),
 ) -> Sequence[Status]:
     """Return the statuses in the order of the moves.
 
-    `subjects`: what all statuses of a run have in common, by run id.
+    `subjects`: what all statuses of a run have in common, by run id. `reported`: the tests of attempts that end here, by job id.
     """
     now, stamp = moment.now, moment.stamp
     new_id, base = moment.rules.new_id, moment.rules.public_url
@@ -66,6 +79,8 @@ def statuses(
                 attempt=moved.attempt or None,
                 exit_code=moved.exit_code if state in _WITH_EXIT_CODE else None,
             )
+            if moved.job_id in reported:
+                status = _with_tests(status, reported[moved.job_id], state)
         else:
             run = moved.run
             status = replace(
@@ -81,3 +96,8 @@ def statuses(
             )
         announced.append(status)
     return announced
+
+
+def _with_tests(status: Status, tests: StatusTests, state: JobState) -> Status:
+    description = described(tests, status.description or "", succeeded=state is JobState.SUCCEEDED)
+    return replace(status, tests=tests, description=shortened(description))

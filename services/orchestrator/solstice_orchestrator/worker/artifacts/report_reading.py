@@ -26,6 +26,7 @@ from solstice_orchestrator.domain.trust import is_trusted
 from solstice_orchestrator.processes.children import exit_code, pipe_reader, start, wait_for_exit
 from solstice_orchestrator.processes.completion import run_to_completion
 from solstice_orchestrator.reports.reduction import counted, joined, problem_report
+from solstice_orchestrator.reports.status_tests import status_tests
 from solstice_orchestrator.reports.values import JobReport, decode_report
 from solstice_orchestrator.store.records.report_records import RecordReport, ReportRecord
 from solstice_orchestrator.worker.artifacts.collecting import collect
@@ -58,6 +59,9 @@ class ReportingExecution(Protocol):
 
     @property
     def record_report(self) -> RecordReport: ...
+
+    @property
+    def masked_report(self) -> Callable[[JobReport], JobReport]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,10 @@ class ReportReading:
                 unusable = unusable or f"test report {report.problems[0]}"
             reports.append(report)
         together = reports[0] if len(reports) == 1 else await asyncio.to_thread(joined, reports)
+        together = execution.masked_report(together)
         if together.counts.total:
             await remark(f"test report: {counted(together.counts)}")
-            outcome = replace(outcome, tests=together.counts)
+            outcome = replace(outcome, tests=status_tests(together))
         record = ReportRecord(
             report=together, commit_sha=execution.request.commit_sha, trusted=is_trusted(execution.request)
         )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from solstice_common.messages import JobRequestV1
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome
+from solstice_orchestrator.reports.values import JobReport
 from solstice_orchestrator.store.artifact_records import (
     ArtifactAnswer,
     ArtifactRecord,
@@ -49,6 +50,11 @@ async def no_needed_jobs(_names: Collection[str]) -> Mapping[str, NeededJob]:
 async def reported_nowhere(_record: ReportRecord) -> bool:
     """Take the test report of an attempt whose reports no store has."""
     return True
+
+
+def without_secrets(report: JobReport) -> JobReport:
+    """Return the report of an attempt that has no secrets."""
+    return report
 
 
 class Provisioning:
@@ -100,6 +106,8 @@ class Execution:
     """Variables of the steps: outputs of jobs that it needs."""
     needed_jobs: NeededJobs = field(default=no_needed_jobs, repr=False)
     record_report: RecordReport = field(default=reported_nowhere, repr=False)
+    masked_report: Callable[[JobReport], JobReport] = field(default=without_secrets, repr=False)
+    """Masks the secrets in the texts of a test report."""
     provisioning: Provisioning = field(default_factory=Provisioning, repr=False)
 
 
