@@ -3,13 +3,23 @@
 import asyncio
 from dataclasses import replace
 
-from solstice_common.messages.states import JobState
+from solstice_common.messages.states import JobState, RunState
+from solstice_orchestrator.domain.handing_spec import HandedArtifact
 from solstice_orchestrator.stages.artifact_sweep import AT_ONCE
 from solstice_orchestrator.store import JobStore
 from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
 from solstice_orchestrator.store.views import RunView
 from tests.builders import job
-from tests.stores import FAILED, SUCCEEDED, ManualClock, claimed, planned, planning_task
+from tests.stores import (
+    FAILED,
+    SUCCEEDED,
+    ManualClock,
+    claimed,
+    outbox_statuses,
+    planned,
+    planning_task,
+    request_of,
+)
 
 DIST = ArtifactRecord(name="dist", digest="ab" * 32, size=600, files=3, retention_seconds=100.0)
 
@@ -102,6 +112,41 @@ async def test_outputs_come_with_the_end_of_the_attempt_that_succeeded(store: Jo
     assert await store.outputs(other.key.job_id) == {}
     found = await store.needed_jobs(run_id, {"a", "b"})
     assert (found["a"].outputs, found["b"].outputs) == (dict(TEXTS), {})
+
+
+async def test_the_status_of_a_job_says_what_it_hands_out(store: JobStore) -> None:
+    await planned(store, job("true", retries=1))
+    handed = HandedArtifact(name="dist", digest=DIST.digest, size=600, files=3)
+    long = tuple((f"long-{number}", "x" * 5000) for number in range(3))
+    (first,) = await claimed(store)
+    assert await store.finish(first.key, replace(FAILED, artifacts=(handed,), outputs=TEXTS))
+    (second,) = await claimed(store)
+    assert await store.finish(second.key, replace(SUCCEEDED, artifacts=(handed,), outputs=(*TEXTS, *long)))
+    results = [status.result for status in await outbox_statuses(store)]
+    (result,) = [each for each in results if each is not None]
+    assert result.artifacts is not None
+    (artifact,) = result.artifacts
+    assert (artifact.name, artifact.digest, artifact.size, artifact.files) == ("dist", DIST.digest, 600, 3)
+    assert result.outputs == {**dict(TEXTS), "long-0": "x" * 5000}
+    assert result.outputs_left_out == 2
+
+
+async def test_runs_are_counted_by_their_states(store: JobStore, clock: ManualClock) -> None:
+    ends = (SUCCEEDED, SUCCEEDED, FAILED)
+    for number, outcome in enumerate((*ends, None)):
+        await planned(store, request=request_of(f"lantern/repo-{number % 2}"))
+        (claim,) = await claimed(store)
+        if outcome is not None:
+            assert await store.finish(claim.key, outcome)
+        clock.forward(100.0)
+    counts = await store.run_counts()
+    assert (counts[RunState.SUCCEEDED], counts[RunState.FAILED]) == (2, 1)
+    assert sum(counts.values()) == 4
+    assert RunState.SUCCEEDED not in await store.run_counts(since_seconds=250.0)
+    assert (await store.run_counts(since_seconds=250.0))[RunState.FAILED] == 1
+    of_one = await store.run_counts(repository="lantern/repo-0")
+    assert (of_one[RunState.SUCCEEDED], of_one[RunState.FAILED], sum(of_one.values())) == (1, 1, 2)
+    assert await store.run_counts(repository="lantern/other") == {}
 
 
 async def test_outputs_of_many_attempts_that_end_at_once_are_all_stored(store: JobStore) -> None:

@@ -22,6 +22,7 @@ from solstice_common.messages.fields import (
     Inputs,
     Label,
     Name,
+    OutputText,
     RepoUrl,
     Text,
     Timestamp,
@@ -214,6 +215,27 @@ class TestCountsV1(WirePart):
     """The first of those that failed or errored."""
 
 
+class ArtifactResultV1(WirePart):
+    """An artifact that a job has handed out."""
+
+    name: Name
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of its archive."""
+    size: Count
+    """Bytes of its archive."""
+    files: Count
+
+
+class JobResultV1(WirePart):
+    """What a job that succeeded hands out; absent where it hands out nothing."""
+
+    artifacts: Annotated[list[ArtifactResultV1], Field(max_length=100)] | None = None
+    outputs: dict[Name, OutputText] | None = None
+    """Texts by their names, up to 8 KiB together."""
+    outputs_left_out: Count | None = None
+    """How many outputs are not here, since all together are longer. The API has them."""
+
+
 class JobStatusV1(WireMessage):
     """What became of a job, or of a whole run when `job_id` is absent."""
 
@@ -250,6 +272,8 @@ class JobStatusV1(WireMessage):
     """Which try at the job, from 1."""
     exit_code: Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)] | None = None
     """Of the step that ended the job."""
+    result: JobResultV1 | None = None
+    """Of a job that succeeded."""
     target_url: Text | None = None
     """Where a person can look."""
     tests: TestCountsV1 | None = None

@@ -118,6 +118,7 @@ Inputs = Annotated[
     AfterValidator(_inputs),
 ]
 """Values of manual inputs by name."""
+OutputText = Annotated[str, Field(max_length=32 * 1024, pattern=r"^[^\u0000]*$")]
 Count = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 Traceparent = Annotated[str, Field(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
 """W3C Trace Context."""

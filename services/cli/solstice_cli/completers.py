@@ -7,6 +7,7 @@ from typing import Final
 import typer
 
 from solstice_cli.output.display import SHORT_ID, now_utc
+from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, OrchestratorClient
 from solstice_common.cli.options import found_settings
 from solstice_common.messages.states import FINAL
@@ -57,6 +58,20 @@ def dead_letters(context: typer.Context, incomplete: str) -> Found:
         return [
             (each["id"], f"{each['reason']}, {each['repository'] or each['queue']}")
             for each in await api.dead_letters(limit=NEWEST)
+        ]
+
+    return [each for each in _answer(context, request) if each[0].startswith(incomplete)]
+
+
+def artifacts(context: typer.Context, incomplete: str) -> Found:
+    """Return the names of the artifacts of the run or job that was named before."""
+
+    async def request(api: OrchestratorClient) -> Found:
+        kind, named = await find(api, context.params["which"])
+        return [
+            (each["name"], f"of {each['job']}, {each['size']} bytes")
+            for each in await api.artifacts(named["run_id"])
+            if kind == "run" or each["job_id"] == named["job_id"]
         ]
 
     return [each for each in _answer(context, request) if each[0].startswith(incomplete)]

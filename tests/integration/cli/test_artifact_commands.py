@@ -65,6 +65,25 @@ async def test_an_artifact_is_downloaded_whole_and_never_over_a_file(
     assert (tmp_path / "dist.tar").read_bytes() == CONTENT
 
 
+async def test_an_artifact_goes_to_the_standard_output(served: HandedOut, tmp_path: Path) -> None:
+    def piped() -> "subprocess.CompletedProcess[bytes]":
+        words = ("artifacts", "get", served.job_id, "dist", "-o", "-", "--solstice-url", served.web.url)
+        return subprocess.run(
+            [sys.executable, "-m", "solstice_cli", *words],
+            capture_output=True,
+            check=False,
+            env=base_environment(),
+            cwd=tmp_path,
+        )
+
+    ended = await asyncio.to_thread(piped)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, CONTENT, b"")
+    served.archive.write_bytes(CONTENT[:-1] + b"\0")
+    damaged = await asyncio.to_thread(piped)
+    assert damaged.returncode != 0
+    assert b"its SHA-256 is another" in damaged.stderr
+
+
 async def test_a_download_goes_on_where_the_last_one_ended(served: HandedOut, tmp_path: Path) -> None:
     (tmp_path / PART).write_bytes(CONTENT[:700_000])
     # Were all of it read again, the last bytes would come twice, and the digest would be another.

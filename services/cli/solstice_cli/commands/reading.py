@@ -11,8 +11,9 @@ from solstice_cli.api_calls import answered
 from solstice_cli.output import display
 from solstice_cli.output.identifiers import find
 from solstice_common.cli.api_client import Document, Filters, OrchestratorClient
-from solstice_common.cli.options import with_settings
+from solstice_common.cli.options import age_given, with_settings
 from solstice_common.cli.output import AsJson, print_json
+from solstice_common.errors import ConfigurationError
 from solstice_common.messages import Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_common.settings import ClientSettings, without_password
@@ -63,9 +64,21 @@ def runs(
     state: RunInState = None,
     label: OnLabel = None,
     priority: OfPriority = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Count runs by final state instead; with -r, -b and --since.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", help="With --count: only those requested within 30m, 12h or 7d.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first. In a pipe: tab-separated, full values, no heading."""
+    if count:
+        if state or label or priority:
+            raise ConfigurationError("--count goes with --repository, --branch and --since alone")
+        return _count(settings, repository, branch, since, as_json=as_json)
+    if since is not None:
+        raise ConfigurationError("--since goes with --count: it says which runs to count")
     filters = Filters(repository=repository, branch=branch, state=state, label=label, priority=priority)
 
     async def request(api: OrchestratorClient) -> tuple[list[Document], bool]:
@@ -80,6 +93,22 @@ def runs(
         print_json({"runs": documents})
     else:
         display.print_runs(documents, now=display.now_utc(), more=more)
+    return None
+
+
+def _count(
+    settings: ClientSettings, repository: str | None, branch: str | None, since: str | None, *, as_json: bool
+) -> None:
+    seconds = None if since is None else int(age_given("--since", since))
+    found = answered(
+        settings,
+        lambda api: api.ask("run-counts", since_seconds=seconds, repository=repository, branch=branch),
+    )
+    if as_json:
+        print_json(found)
+        return
+    for state, number in (*found["counts"].items(), ("unfinished", found["unfinished"])):
+        typer.echo(f"{number}\t{state}")
 
 
 @with_settings(ClientSettings)
@@ -228,6 +257,14 @@ def _show_job(job: Document, url: str) -> None:
             *_times(job),
             ("retry at", job.get("retry_at")),
             ("page", f"{url}/jobs/{job['job_id']}"),
+            *(
+                (
+                    f"artifact {each['name']}",
+                    f"{each['size']} bytes, {each['files']} files, sha256:{each['digest']}",
+                )
+                for each in job.get("artifacts", [])
+            ),
+            *((f"output {name}", text) for name, text in job.get("outputs", {}).items()),
         ]
     )
     for attempt in job.get("attempts", []):

@@ -5,7 +5,6 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any, Final
 import httpx2
 import orjson
 
-from solstice_cli.doctor import findings
+from solstice_cli.doctor import findings, job_files
 from solstice_cli.doctor.findings import Check, Finding, FoundSchema
 from solstice_cli.doctor.setup_settings import SetupSettings
 from solstice_common import __version__
@@ -36,7 +35,6 @@ from solstice_orchestrator.processes.egress.allowed_hosts import AllowedHosts, p
 from solstice_orchestrator.processes.egress.egress_trial import egress_problem
 from solstice_orchestrator.scheduling.governor import parse_limits
 from solstice_orchestrator.worker import sensors
-from solstice_orchestrator.worker.caches.configured_caches import caches_of
 from solstice_orchestrator.worker.executors.containers.container_plan import FIRST_USER, USERS
 from solstice_orchestrator.worker.executors.containers.egress_plan import egress_file
 
@@ -197,7 +195,7 @@ async def folders(visit: Examination) -> Finding:
     problems = [
         f"{setting}: {folder}: nothing can be written in {problem}"
         for setting, folder in chosen.items()
-        if (problem := _unwritable(folder)) is not None
+        if (problem := job_files.unwritable(folder)) is not None
     ]
     return findings.of_folders(problems, sorted({str(folder) for folder in chosen.values()}))
 
@@ -249,24 +247,12 @@ def _accounts_of_jobs() -> Sequence[str]:
     return [account.pw_name for account in pwd.getpwall() if account.pw_uid in users]
 
 
+async def artifacts(visit: Examination) -> Finding:
+    return await asyncio.to_thread(job_files.artifacts, visit.settings)
+
+
 async def caches(visit: Examination) -> Finding:
-    folder = visit.settings.cache_directory.expanduser()
-    try:
-        store = caches_of(visit.settings)
-        if not (visit.settings.cache_bucket or folder.exists() or _unwritable(folder)):
-            return findings.well(Check.CACHES, f"{folder} is not there yet: the first cache makes it")
-        async with asyncio.timeout(visit.seconds):
-            sizes = [used.entry.size for used in await asyncio.to_thread(store.try_out)]
-    except ConfigurationError as error:
-        return findings.failure(
-            Check.CACHES, str(error), "correct it: no orchestrator starts with this setting"
-        )
-    except (OSError, TimeoutError) as error:
-        where, detail = store.objects.place, str(error) or "it did not answer in time"
-        return findings.warning(
-            Check.CACHES, f"jobs find no caches: {where}: {detail}", "let the orchestrator write there"
-        )
-    return findings.of_caches(store.objects.place, sizes, store.limits.all_bytes)
+    return await job_files.caches(visit.settings, visit.seconds)
 
 
 async def webhooks(visit: Examination) -> Finding:
@@ -347,16 +333,6 @@ def _existing(folder: Path) -> Path:
     return next((each for each in (folder, *folder.absolute().parents) if each.is_dir()), Path("/"))
 
 
-def _unwritable(folder: Path) -> str | None:
-    """Return why nothing can be written there; the services make a missing folder."""
-    there = folder if folder.is_dir() else next(each for each in folder.absolute().parents if each.exists())
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            return None
-    except OSError as error:
-        return f"{there}: {error.strerror or error}"
-
-
 def _unreadable(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
@@ -375,6 +351,7 @@ PROBES: Final[Mapping[Check, Callable[[Examination], Awaitable[Finding]]]] = {
     Check.FOLDERS: folders,
     Check.SECRETS: secrets,
     Check.EGRESS: egress,
+    Check.ARTIFACTS: artifacts,
     Check.CACHES: caches,
     Check.WEBHOOKS: webhooks,
     Check.ORCHESTRATOR: orchestrator,

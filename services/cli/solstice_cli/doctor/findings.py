@@ -28,6 +28,7 @@ class Check(StrEnum):
     FOLDERS = "folders"
     SECRETS = "secrets"
     EGRESS = "egress"
+    ARTIFACTS = "artifacts"
     CACHES = "caches"
     WEBHOOKS = "webhooks"
     ORCHESTRATOR = "orchestrator"

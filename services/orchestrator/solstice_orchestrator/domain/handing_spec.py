@@ -37,6 +37,18 @@ class NeededOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandedArtifact:
+    """An artifact that an attempt has handed out."""
+
+    name: str
+    digest: str
+    """SHA-256 of its archive, in hexadecimal digits."""
+    size: int
+    """Bytes of its archive."""
+    files: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NeededArtifact:
     """An artifact that a job gets before its first step."""
 

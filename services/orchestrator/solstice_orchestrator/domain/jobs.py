@@ -11,7 +11,12 @@ from solstice_common.messages import Priority
 from solstice_common.messages.states import FINAL, JobState, RunState
 from solstice_orchestrator.domain.checkout_spec import PLAIN_CHECKOUT, CheckoutSpec
 from solstice_orchestrator.domain.container_spec import ANY_CONTAINER, ContainerSpec
-from solstice_orchestrator.domain.handing_spec import NeededArtifact, NeededOutput, OutputSpec
+from solstice_orchestrator.domain.handing_spec import (
+    HandedArtifact,
+    NeededArtifact,
+    NeededOutput,
+    OutputSpec,
+)
 from solstice_orchestrator.reports.values import StatusTests
 
 
@@ -349,6 +354,7 @@ class Outcome:
     """Names and texts, of a job that has succeeded."""
     tests: StatusTests | None = None
     """What its test reports say; None: it has none."""
+    artifacts: tuple[HandedArtifact, ...] = ()
     egress: tuple[tuple[str, int], ...] = ()
     """How many requests to hosts outside had each result (`EgressResult`), where it had a proxy to them."""
 

@@ -21,6 +21,8 @@ RUN_CONTEXT: Final = "solstice"
 _NAME_LIMIT: Final = 255
 _DESCRIPTION_LIMIT: Final = 1000
 _DETAIL_LIMIT: Final = 4000
+RESULT_BYTES: Final = 8192
+"""Of the outputs in a status, with their names."""
 
 _BY_REASON: Final[Mapping[Reason, str]] = {
     Reason.RELEASED: "Handed back by an orchestrator that shut down; waits for a free slot again",
@@ -102,6 +104,7 @@ class Status(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     repo_full_name: str | None = None
     repo_url: str
     request_id: str
+    result: Mapping[str, object] | None = None
     revision: int | None = None
     run_id: str | None = None
     schema_version: str
@@ -148,6 +151,29 @@ def status_about(
 
 encode_status: Final[Callable[[Status], bytes]] = Encoder().encode
 """The canonical bytes; fields that are None are left out."""
+
+
+def result_of(outcome: Outcome) -> Mapping[str, object] | None:
+    """Return what a job hands out, as its status says it; None: nothing.
+
+    Outputs beyond `RESULT_BYTES` are left out, and counted.
+    """
+    outputs, left = dict[str, str](), RESULT_BYTES
+    for name, text in outcome.outputs:
+        left -= len(name) + len(text.encode())
+        if left < 0:
+            break
+        outputs[name] = text
+    left_out = len(outcome.outputs) - len(outputs)
+    result = {
+        "artifacts": [
+            {"digest": each.digest, "files": each.files, "name": each.name, "size": each.size}
+            for each in outcome.artifacts
+        ],
+        "outputs": dict(sorted(outputs.items())),
+        "outputs_left_out": left_out,
+    }
+    return {name: value for name, value in result.items() if value} or None
 
 
 def context_of(job_name: str) -> str:

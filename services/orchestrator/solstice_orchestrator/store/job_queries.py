@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, Unpack
 
 from solstice_common.messages import Priority
-from solstice_common.messages.states import JobState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.store.views import (
@@ -25,6 +25,12 @@ class JobQueries(Protocol):
 
     async def runs(self, *, limit: int, after: str | None = None, **filters: Unpack[RunFilters]) -> Page:
         """Return runs, newest first, after the one with the id `after`."""
+        ...
+
+    async def run_counts(
+        self, *, since_seconds: float | None = None, repository: str | None = None, ref: str | None = None
+    ) -> Mapping[RunState, int]:
+        """Return how many runs of the last `since_seconds` are in each state."""
         ...
 
     async def run(self, run_id: str) -> RunView | None: ...

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,6 +26,8 @@ from solstice_common.settings import ClientSettings
 app: Final = typer.Typer(
     help="What jobs handed out. Commands: list, get.", context_settings=CONTEXT_SETTINGS, no_args_is_help=True
 )
+STANDARD_OUTPUT: Final = Path("-")
+_WRONG: Final = "what came is not the artifact {}: its SHA-256 is another. Try again"
 TRIES: Final = 5
 """How often a download goes on without a byte more before it is given up."""
 
@@ -56,10 +59,17 @@ def get(
     settings: ClientSettings,
     *,
     which: Which,
-    name: Annotated[str, typer.Argument(help="The artifact's name.")],
+    name: Annotated[str, typer.Argument(help="The artifact's name.", autocompletion=completers.artifacts)],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write.", show_default="NAME.tar", dir_okay=False),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write; - is the standard output.",
+            show_default="NAME.tar",
+            dir_okay=False,
+            allow_dash=True,
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     as_json: AsJson = False,
@@ -68,6 +78,12 @@ def get(
 
     Goes on where an earlier download ended.
     """
+    if output == STANDARD_OUTPUT:
+        if as_json:
+            raise ConfigurationError(
+                "--json and --output - cannot go together: both write to the standard output"
+            )
+        return _pass_on(settings, answered(settings, lambda api: _named(api, which, name)))
     target = output or Path(f"{name}.tar")
     if target.exists() and not force:
         raise ConfigurationError(
@@ -82,6 +98,7 @@ def get(
         typer.echo(
             f"{target}: {artifact['files']} files, {artifact['size']} bytes, sha256:{artifact['digest']}"
         )
+    return None
 
 
 async def _artifacts(api: OrchestratorClient, which: str) -> list[Document]:
@@ -127,9 +144,28 @@ def _download(settings: ClientSettings, artifact: Document, target: Path) -> Non
         raise ServiceRefused(
             0,
             "wrong_digest",
-            f"what came is not the artifact {artifact['name']}: its SHA-256 is another. Try again",
+            _WRONG.format(artifact["name"]),
         )
     part.replace(target)
+
+
+def _pass_on(settings: ClientSettings, artifact: Document) -> None:
+    """Write the archive to the standard output.
+
+    What reads it has it before its digest is known: it must look at the exit code.
+    """
+    digest, size = hashlib.sha256(), 0
+
+    def take(piece: bytes) -> None:
+        nonlocal size
+        sys.stdout.buffer.write(piece)
+        digest.update(piece)
+        size += len(piece)
+
+    answered_at_length(settings, lambda api, answers: _rest(api, artifact, lambda: size, take, answers))
+    sys.stdout.buffer.flush()
+    if digest.hexdigest() != artifact["digest"]:
+        raise ServiceRefused(0, "wrong_digest", _WRONG.format(artifact["name"]))
 
 
 async def _rest(

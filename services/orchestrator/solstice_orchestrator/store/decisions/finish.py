@@ -110,8 +110,8 @@ def end_attempt(unit: UnitOfWork, job: Job, outcome: Outcome) -> Attempt:
         _failed_by_itself(unit, left, detail)
     else:
         unit.move(left, outcome.state, outcome.reason, detail)
-        if outcome.outputs and outcome.state is JobState.SUCCEEDED:
-            unit.add_outputs(job, dict(outcome.outputs))
+        if outcome.state is JobState.SUCCEEDED and (outcome.outputs or outcome.artifacts):
+            unit.add_results(job, outcome)
     return attempt
 
 

@@ -17,6 +17,7 @@ from solstice_orchestrator.domain.statuses import (
     Status,
     detail_of,
     read_subject,
+    result_of,
     status_about,
     storable,
 )
@@ -86,6 +87,7 @@ class UnitOfWork:
         self._ended: list[Attempt] = []
         self._log_rows: list[ChunkRow] = []
         self._outputs: list[OutputsRow] = []
+        self._results: dict[str, Mapping[str, object]] = {}
         self._moves: list[StateChange] = []
         self._dead_letters: list[RequestDeadLetter] = []
         self._arrivals: list[str] = []
@@ -204,9 +206,14 @@ class UnitOfWork:
         """Add chunks of the log of a running attempt."""
         self._log_rows += rows
 
-    def add_outputs(self, job: Job, outputs: Mapping[str, str]) -> None:
-        """Add the outputs of a job that has succeeded."""
-        self._outputs.append(OutputsRow(job.job_id, job.attempt, json.dumps(outputs, ensure_ascii=False)))
+    def add_results(self, job: Job, outcome: Outcome) -> None:
+        """Add what a job that has succeeded hands out."""
+        if outcome.outputs:
+            content = json.dumps(dict(outcome.outputs), ensure_ascii=False)
+            self._outputs.append(OutputsRow(job.job_id, job.attempt, content))
+        result = result_of(outcome)
+        if result is not None:
+            self._results[job.job_id] = result
 
     def _request_group_if_needed(self, job_id: str) -> bool:
         """Return whether the job must wait for a group; also when it has already asked.
@@ -338,7 +345,7 @@ class UnitOfWork:
             run_id = moved.run_id
             if run_id not in self._subjects:
                 self.subject(self.runs[run_id])
-        return statuses(self.moment, self._subjects, self._moves, self._reported)
+        return statuses(self.moment, self._subjects, self._moves, self._reported, self._results)
 
     def subject(self, run: Run) -> Status:
         """Return what all statuses about the run have in common."""

@@ -46,10 +46,12 @@ def statuses(
     subjects: Mapping[str, Status],
     moves: Iterable[StateChange],
     reported: Mapping[str, StatusTests] = MappingProxyType({}),
+    results: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
 ) -> Sequence[Status]:
     """Return the statuses in the order of the moves.
 
     `subjects`: what all statuses of a run have in common, by run id. `reported`: the tests of attempts that end here, by job id.
+    `results`: what jobs that succeeded hand out, by job id.
     """
     now, stamp = moment.now, moment.stamp
     new_id, base = moment.rules.new_id, moment.rules.public_url
@@ -78,6 +80,7 @@ def statuses(
                 job_name=moved.name,
                 attempt=moved.attempt or None,
                 exit_code=moved.exit_code if state in _WITH_EXIT_CODE else None,
+                result=results.get(moved.job_id) if results and state is JobState.SUCCEEDED else None,
             )
             if moved.job_id in reported:
                 status = _with_tests(status, reported[moved.job_id], state)

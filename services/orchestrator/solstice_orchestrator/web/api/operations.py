@@ -1,7 +1,4 @@
-"""The operations of API v1, one entry each.
-
-Their texts are the docstrings of their handlers.
-"""
+"""The operations of API v1, with the docstrings of their handlers as texts."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +75,13 @@ OPERATIONS: Final = (
         serves=RunsApi.runs,
         gives=api_models.RunPage,
         query=query_parameters.RunsQuery,
+    ),
+    Operation(
+        name="api_run_counts",
+        path="/run-counts",
+        serves=RunsApi.run_counts,
+        gives=api_models.RunCounts,
+        query=query_parameters.RunCountsQuery,
     ),
     Operation(name="api_run", path="/runs/{run_id}", serves=RunsApi.run, gives=api_models.WholeRun),
     Operation(

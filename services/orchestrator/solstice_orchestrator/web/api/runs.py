@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from solstice_common.http.access import LOCAL
+from solstice_common.messages.states import RunState
 from solstice_orchestrator.domain.reruns import RerunRefusal
 from solstice_orchestrator.store.protocol import JobStore
 from solstice_orchestrator.store.views import JobFilters, JobView, RunFilters, RunView
@@ -20,6 +21,7 @@ from solstice_orchestrator.web.formats.query_parameters import (
     NoParameters,
     PriorityQuery,
     RerunQuery,
+    RunCountsQuery,
     RunsQuery,
     parse_query,
 )
@@ -45,6 +47,7 @@ class RunsApi:
         """Every route, relative to `/api/v1`."""
         return [
             Route("/runs", self.runs),
+            Route("/run-counts", self.run_counts),
             Route("/runs/{run_id}", self.run),
             Route("/runs/{run_id}/events", self.run_events),
             Route("/runs/{run_id}/cancel", self.cancel_run, methods=["POST"]),
@@ -75,6 +78,15 @@ class RunsApi:
         )
         following = page.next and cursor_of(page.next, RUNS, filters)
         return answer({"runs": [document(run) for run in page.runs], "next": following})
+
+    async def run_counts(self, request: Request) -> Response:
+        """How many runs are in each final state."""
+        query = parse_query(request, RunCountsQuery)
+        found = await self._store.run_counts(
+            since_seconds=query.since_seconds, repository=query.repository, ref=query.ref
+        )
+        counts = {state.value: found.get(state, 0) for state in RunState if state.final}
+        return answer({"counts": counts, "unfinished": sum(found.values()) - sum(counts.values())})
 
     async def run(self, request: Request) -> Response:
         """One run with its jobs."""
@@ -112,10 +124,17 @@ class RunsApi:
         return answer({"jobs": [document(job) for job in shown], "next": following})
 
     async def job(self, request: Request) -> Response:
-        """One job with its attempts."""
+        """One job with its attempts, and the artifacts and outputs that it hands out."""
         parse_query(request, NoParameters)
         job = await known_job(self._store, request)
-        return answer(job_document(job, await self._store.attempts(job.job_id)))
+        return answer(
+            job_document(
+                job,
+                await self._store.attempts(job.job_id),
+                await self._store.artifacts(job_id=job.job_id),
+                await self._store.outputs(job.job_id),
+            )
+        )
 
     async def attempts(self, request: Request) -> Response:
         """Every try at a job, oldest first."""

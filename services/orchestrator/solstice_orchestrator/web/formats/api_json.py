@@ -44,9 +44,18 @@ def run_document(run: RunView, jobs: Iterable[JobView]) -> Document:
     return document(run) | {"jobs": [document(job) for job in jobs]}
 
 
-def job_document(job: JobView, attempts: Iterable[AttemptView]) -> Document:
-    """Return a job with its `attempts`."""
-    return document(job) | {"attempts": [document(attempt) for attempt in attempts]}
+def job_document(
+    job: JobView,
+    attempts: Iterable[AttemptView],
+    artifacts: Iterable[ArtifactView],
+    outputs: Mapping[str, str],
+) -> Document:
+    """Return a job with its `attempts`, and with what it hands out."""
+    return document(job) | {
+        "attempts": [document(attempt) for attempt in attempts],
+        "artifacts": [document(artifact) for artifact in artifacts],
+        "outputs": dict(outputs),
+    }
 
 
 def worker_document(worker: WorkerView) -> Document:

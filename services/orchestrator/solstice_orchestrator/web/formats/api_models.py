@@ -110,9 +110,23 @@ RunPage: Final = _with(
     runs=_many(RunModel),
     next=str | None,
 )
+RunCounts: Final = _with(
+    "RunCounts",
+    _Answer,
+    "How many runs are in each final state, and how many have not ended.",
+    counts=dict[str, int],
+    unfinished=int,
+)
 WholeRun: Final = _with("WholeRun", RunModel, "A run with its jobs.", jobs=_many(JobModel))
 Jobs: Final = _with("Jobs", _Answer, "One page of jobs.", jobs=_many(JobModel), next=str | None)
-WholeJob: Final = _with("WholeJob", JobModel, "A job with its attempts.", attempts=_many(AttemptModel))
+WholeJob: Final = _with(
+    "WholeJob",
+    JobModel,
+    "A job with its attempts, and with what it hands out.",
+    attempts=_many(AttemptModel),
+    artifacts=_many(ArtifactModel),
+    outputs=dict[str, str],
+)
 
 
 Attempts: Final = _with(

@@ -204,6 +204,14 @@ class RunsQuery(FilteredListQuery):
     state: Annotated[RunState | None, Field(description="Only in this state.")] = None
 
 
+class RunCountsQuery(ListQuery):
+    """Which runs to count."""
+
+    since_seconds: Annotated[
+        int | None, Field(ge=1, le=LARGEST, description="Only those requested within so many seconds.")
+    ] = None
+
+
 class JobsQuery(FilteredListQuery):
     """Which jobs to list."""
 

@@ -188,6 +188,8 @@ class Pages:
             attempts=attempts,
             shown=shown,
             services=services,
+            artifacts=await self._store.artifacts(job_id=job.job_id),
+            outputs=await self._store.outputs(job.job_id) if job.state.final else {},
             service=service,
             tests=next((each for each in reports if each.attempt == shown), None),
             log=log,

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from solstice_common.errors import StoreUnavailable
 from solstice_common.messages.states import JobState
-from solstice_orchestrator.domain.handing_spec import NeededOutput
+from solstice_orchestrator.domain.handing_spec import HandedArtifact, NeededOutput
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.processes.completion import run_to_completion
@@ -109,6 +109,7 @@ class Handing:
         return await self._with_artifacts(source, succeeded)
 
     async def _with_artifacts(self, source: ArtifactSource, succeeded: Outcome) -> Outcome:
+        handed: list[HandedArtifact] = []
         for spec in self.attempt.spec.artifacts:
             if self.keeping is None:
                 return replace(
@@ -123,10 +124,13 @@ class Handing:
                 return replace(
                     succeeded, state=record.state, reason=record.reason, detail=record.detail, outputs=()
                 )
+            handed.append(
+                HandedArtifact(name=record.name, digest=record.digest, size=record.size, files=record.files)
+            )
             await self.log.remark(
                 f"artifact {spec.name}: files: {record.files}, bytes: {record.size}, sha256:{record.digest}"
             )
-        return succeeded
+        return replace(succeeded, artifacts=tuple(handed))
 
 
 def variables_of_needs(

@@ -154,7 +154,8 @@ def test_a_run_is_shown_with_its_jobs() -> None:
 
 
 def test_a_job_is_shown_with_its_attempts() -> None:
-    shown = api_json.job_document(JOB, [ATTEMPT])
+    shown = api_json.job_document(JOB, [ATTEMPT], [], {"version": "1.2"})
+    assert (shown["artifacts"], shown["outputs"]) == ([], {"version": "1.2"})
     assert (shown["state"], shown["reason"], shown["priority"]) == ("backoff", "planned", "high")
     assert (shown["needs"], shown["exit_code"], shown["retry_at"]) == (["lint", "docs"], 3, clock(3))
     (attempt,) = shown["attempts"]
@@ -253,7 +254,7 @@ def test_a_log_is_shown_as_chunks_and_gaps() -> None:
     "shown",
     [
         api_json.run_document(RUN, [JOB]),
-        api_json.job_document(JOB, [ATTEMPT]),
+        api_json.job_document(JOB, [ATTEMPT], [], {"version": "1.2"}),
         api_json.worker_document(WORKER),
         api_json.schedule_document(SCHEDULE),
         api_json.scale_document(NOON, 300.0, DEMAND, {"linux": DEMAND}),

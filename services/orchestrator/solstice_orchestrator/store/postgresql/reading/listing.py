@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 from solstice_common.messages.states import RunState
+from solstice_orchestrator.domain.identifiers import lowest_id
 from solstice_orchestrator.scheduling.order import rank
 from solstice_orchestrator.store.postgresql.reading.views_of_runs import RUN, run_of
 from solstice_orchestrator.store.postgresql.tables.columns import BEGUN_AT
+from solstice_orchestrator.store.postgresql.tables.transaction import PostgreSQLTransaction
 from solstice_orchestrator.store.records.job_listing import Condition, jobs_query, where_clause
 from solstice_orchestrator.store.records.rows import job_view
 from solstice_orchestrator.store.views import JobFilters, JobView, Page, RunFilters
@@ -162,3 +164,21 @@ async def jobs(
     """Return the jobs of one run in workflow order, else newest first."""
     query, values = jobs_query("$", limit=limit, run_id=run_id, after=after, **filters)
     return [job_view(row) for row in await connection.fetch(query, *values)]
+
+
+async def run_counts(
+    transaction: PostgreSQLTransaction, since_seconds: float | None, repository: str | None, ref: str | None
+) -> Mapping[RunState, int]:
+    """Return how many runs of the last `since_seconds` are in each state."""
+    first = None if since_seconds is None else lowest_id(await transaction.now() - since_seconds)
+    where, values = where_clause(
+        "$",
+        ("runs.run_id >= {}", first),
+        ("requests.repository = {}", repository),
+        ("requests.ref = {}", ref),
+    )
+    rows = await transaction.connection.fetch(
+        f"SELECT state, count(*) AS runs FROM runs JOIN requests USING (run_id) {where} GROUP BY state",  # noqa: S608  made of constants
+        *values,
+    )
+    return {RunState(row["state"]): row["runs"] for row in rows}

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from solstice_common.messages import Priority
-from solstice_common.messages.states import JobState
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.storage.postgresql import PostgreSQLDatabase
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
@@ -61,6 +61,13 @@ class PostgreSQLQueries:
     async def runs(self, *, limit: int, after: str | None = None, **filters: Unpack[RunFilters]) -> Page:
         return await self._read(
             lambda connection: listing.runs(connection, limit=limit, after=after, **filters)
+        )
+
+    async def run_counts(
+        self, *, since_seconds: float | None = None, repository: str | None = None, ref: str | None = None
+    ) -> Mapping[RunState, int]:
+        return await self._read_transaction(
+            lambda transaction: listing.run_counts(transaction, since_seconds, repository, ref)
         )
 
     async def run(self, run_id: str) -> RunView | None:

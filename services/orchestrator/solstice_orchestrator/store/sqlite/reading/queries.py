@@ -5,8 +5,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Unpack
 
 from solstice_common.messages import Priority
-from solstice_common.messages.states import JobState
+from solstice_common.messages.states import JobState, RunState
 from solstice_common.storage.sqlite import SqliteDatabase
+from solstice_orchestrator.domain.identifiers import lowest_id
 from solstice_orchestrator.queue_times.demand import DemandFacts
 from solstice_orchestrator.queue_times.waits import WaitFacts, WaitingClass, WatermarkLag
 from solstice_orchestrator.scheduling.workers import WorkerView
@@ -42,6 +43,14 @@ class SqliteQueries:
     async def runs(self, *, limit: int, after: str | None = None, **filters: Unpack[RunFilters]) -> Page:
         return await self._database.read(
             lambda connection: views_of_runs.runs(connection, limit=limit, after=after, **filters)
+        )
+
+    async def run_counts(
+        self, *, since_seconds: float | None = None, repository: str | None = None, ref: str | None = None
+    ) -> Mapping[RunState, int]:
+        first = None if since_seconds is None else lowest_id(self._clock() - since_seconds)
+        return await self._database.read(
+            lambda connection: views_of_runs.run_counts(connection, first, repository, ref)
         )
 
     async def run(self, run_id: str) -> RunView | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Unpack
 
 from solstice_common.messages import Priority
-from solstice_common.messages.states import JobState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.queue_times.waits import WaitingClass
 from solstice_orchestrator.scheduling.order import PRIORITY_ORDER, rank
 from solstice_orchestrator.store.records.job_listing import jobs_query, logged_services_query, where_clause
@@ -54,6 +54,17 @@ def runs(
     ).fetchall()
     views = [run_view(row) for row in rows[:limit]]
     return Page(runs=views, next=views[-1].run_id if len(rows) > limit and views else None)
+
+
+def run_counts(
+    connection: sqlite3.Connection, first: str | None, repository: str | None, ref: str | None
+) -> Mapping[RunState, int]:
+    """Return how many runs are in each state, from the id `first` on."""
+    where, values = where_clause(
+        "?", ("run_id >= {}", first), ("+repository = {}", repository), ("+ref = {}", ref)
+    )
+    rows = connection.execute(f"SELECT state, count(*) AS runs FROM runs {where} GROUP BY state", values)  # noqa: S608  made of constants
+    return {RunState(row["state"]): row["runs"] for row in rows}
 
 
 def run(connection: sqlite3.Connection, run_id: str) -> RunView | None:
