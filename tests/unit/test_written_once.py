@@ -36,7 +36,9 @@ OTHER_WORDS: Final[Mapping[str, frozenset[str]]] = {
         "solstice_orchestrator/processes/supervisor.py": "timed_out failed",
         "solstice_orchestrator/worker/executors/process.py": "timed_out",
         "solstice_orchestrator/worker/executors/verdict.py": "timed_out failed",
-        # After what a step runs.
+        # After what a step runs, and results as GitHub and Woodpecker call them.
+        "solstice_orchestrator/workflow/importing/github_conditions.py": "cancelled failed skipped succeeded",
+        "solstice_orchestrator/workflow/importing/woodpecker.py": "failed",
         "solstice_orchestrator/domain/jobs.py": "failed",
         "solstice_orchestrator/workflow/conditions/condition_node.py": "failed",
         "solstice_orchestrator/workflow/conditions/expression.py": "failed",

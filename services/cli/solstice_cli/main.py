@@ -206,6 +206,12 @@ COMMANDS: Final = (
         "solstice_cli.commands.topology:app",
         "Exchanges and queues: show, declare, check, migrate; the users for them.",
     ),
+    _deferred(
+        SET_UP,
+        "workflow",
+        "solstice_orchestrator.commands.workflow_command:app",
+        "Check a workflow file, or make one of another system's: check, import.",
+    ),
     _deferred(SET_UP, "schema", "solstice_cli.commands.schema:app", "JSON schemas of messages: show, write."),
     _deferred(SET_UP, "webhook", "solstice_cli.commands.webhook:app", "Try webhooks without a forge."),
 )

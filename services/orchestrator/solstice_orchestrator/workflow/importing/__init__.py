@@ -1,0 +1,1 @@
+"""Translate workflow files of other systems, and list what has no counterpart. Pure."""
