@@ -87,7 +87,7 @@ def enqueue_command(settings_model: type[EnqueueSettings]) -> Callable[..., None
         ] = None,
         wait: Annotated[bool, typer.Option("--wait", help="Wait, and exit with the run's result.")] = False,
         follow: Annotated[
-            bool, typer.Option("--follow", "-f", help="RunWait, and show its logs meanwhile.")
+            bool, typer.Option("--follow", "-f", help="Wait, and show its logs meanwhile.")
         ] = False,
         timeout: Annotated[
             float | None, typer.Option(min=0.0, help="Seconds to wait at most.", show_default="no limit")
