@@ -27,6 +27,7 @@ from tests.bench import (
     consuming,
     executors,
     first_status,
+    handing,
     idle,
     jobs,
     large_checkouts,
@@ -44,6 +45,7 @@ from tests.bench.checkouts import python_of
 from tests.bench.claiming import Claiming
 from tests.bench.executors import Executors
 from tests.bench.first_status import FirstStatus
+from tests.bench.handing import HandedOn
 from tests.bench.idle import Idle
 from tests.bench.jobs import Jobs
 from tests.bench.large_checkouts import LargeCheckouts
@@ -65,6 +67,7 @@ Figures = (
     | Jobs
     | LargeCheckouts
     | Executors
+    | HandedOn
     | WholeLoads
     | Mapping[str, Idle]
     | list[Claiming]
@@ -123,6 +126,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
     **of_checkouts(None),
     "checkout": lambda _, quick: large_checkouts.measure(
         files=400 if quick else 4_000, rounds=1 if quick else 3
+    ),
+    "handing": lambda _, quick: asyncio.to_thread(
+        handing.measure, mebibytes=32 if quick else 1024, rounds=1 if quick else 3
     ),
     "executors": lambda _, quick: executors.measure(count=4 if quick else 12, rounds=1 if quick else 5),
     "status": lambda server, quick: first_status.measure(server, count=25 if quick else 300),
@@ -234,6 +240,7 @@ def show(figures: Mapping[str, Figures], version: str) -> None:
                 | Jobs()
                 | LargeCheckouts()
                 | Executors()
+                | HandedOn()
                 | WholeLoads()
             ):
                 console.print(figure.summary)
@@ -302,6 +309,7 @@ def _plain(figure: Figures) -> object:
             | Jobs()
             | LargeCheckouts()
             | Executors()
+            | HandedOn()
             | WholeLoads()
         ):
             return asdict(figure)
