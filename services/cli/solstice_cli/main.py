@@ -210,7 +210,7 @@ COMMANDS: Final = (
         SET_UP,
         "workflow",
         "solstice_orchestrator.commands.workflow_command:app",
-        "Check a workflow file, or make one of another system's: check, import.",
+        "Check a workflow file, or make one of another system's: check, import, schema.",
     ),
     _deferred(SET_UP, "schema", "solstice_cli.commands.schema:app", "JSON schemas of messages: show, write."),
     _deferred(SET_UP, "webhook", "solstice_cli.commands.webhook:app", "Try webhooks without a forge."),

@@ -1,5 +1,6 @@
 """`solstice workflow`: check a workflow file, and make one of another system's."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
@@ -10,6 +11,7 @@ from solstice_common.cli.output import AsJson, print_json
 from solstice_common.cli.program import CONTEXT_SETTINGS, Exit
 from solstice_common.errors import ConfigurationError, InvalidWorkflow
 from solstice_common.values.quantities import quantity
+from solstice_orchestrator.commands.workflow_schema import workflow_schema
 from solstice_orchestrator.workflow.importing import github_workflow, gitlab_ci, woodpecker
 from solstice_orchestrator.workflow.importing.foreign_yaml import UnreadableFile, YamlValue, read_yaml
 from solstice_orchestrator.workflow.importing.translation import Translation
@@ -17,7 +19,7 @@ from solstice_orchestrator.workflow.job_plan import WORKFLOW_PATH
 from solstice_orchestrator.workflow.reader import MAX_FILE_BYTES, parse_workflow
 
 app: Final = typer.Typer(
-    help="Check a workflow file, or make one of another system's: check, import.",
+    help="Check a workflow file, or make one of another system's: check, import, schema.",
     no_args_is_help=True,
     context_settings=CONTEXT_SETTINGS,
 )
@@ -53,6 +55,12 @@ def check(
         print_json({"file": str(file), "jobs": names})
     else:
         typer.echo(f"{file}: {quantity(len(names), 'job')}: {', '.join(names)}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a workflow file's tree, for editors."""
+    typer.echo(json.dumps(workflow_schema(), indent=2))
 
 
 @app.command("import")

@@ -129,13 +129,23 @@ class GithubJob:
 
     def _rules(self, matrix: YamlValue, axes: set[str]) -> Sequence[str]:
         lines: list[str] = []
+        seen: list[dict[str, str]] = []
         for rule in ("exclude", "include"):
             for each in matrix.fields.get(rule, YamlValue(line=1)).items:
                 names = set(each.fields)
+                values = {name: value.text for name, value in each.fields.items()}
                 is_known = (names == axes or not axes) if rule == "include" else names <= axes
-                if not names or not is_known or not all(value.text for value in each.fields.values()):
+                if (
+                    not names
+                    or not is_known
+                    or values in seen
+                    or not all(value.text for value in each.fields.values())
+                ):
                     self._made.note(each.line, f"this {rule} of the matrix has no counterpart", 1)
                     continue
+                if rule == "include":
+                    # Without axes, the first combination names those of all.
+                    axes, seen = axes or names, [*seen, values]
                 pairs = [f"{word(name)}={quoted(value.text)}" for name, value in each.fields.items()]
                 lines.append(" ".join([rule, *pairs]))
         return lines
