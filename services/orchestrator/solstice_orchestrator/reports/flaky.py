@@ -45,30 +45,41 @@ class FlakyTest(Struct, frozen=True, kw_only=True):
     last_at: float
 
 
-def compared_attempts(attempts: Iterable[AttemptReport]) -> Sequence[AttemptReport]:
-    """Return those of jobs that ran several times on a commit and had failures.
+Compared = Mapping[tuple[str, int], frozenset[int]]
+"""By job and number of an attempt: digests of tests."""
 
-    Their results have to be known.
+
+def compared_attempts(attempts: Iterable[AttemptReport]) -> Compared:
+    """Return the attempts of jobs that ran several times on a commit and had failures.
+
+    Each has the tests that failed in one of them: whether it passed them has to be known.
     """
-    groups = _by_job_and_commit(attempts)
-    return [
-        each
-        for group in groups.values()
-        if len(group) > 1 and any(attempt.report.failed for attempt in group)
-        for each in group
-    ]
+    found: dict[tuple[str, int], frozenset[int]] = {}
+    for group in _by_job_and_commit(attempts).values():
+        failed = frozenset(digest_of(test.full_name) for attempt in group for test in attempt.report.failed)
+        if len(group) > 1 and failed:
+            found.update({(attempt.job_id, attempt.attempt): failed for attempt in group})
+    return found
 
 
-def flaky_tests(
-    attempts: Iterable[AttemptReport], results: Mapping[tuple[str, int], bytes]
-) -> Sequence[FlakyTest]:
+def passed_in(results: bytes, digests: Iterable[int]) -> frozenset[int]:
+    """Return those of the tests that passed in an attempt."""
+    found = {digest: find_result(results, digest) for digest in digests}
+    return frozenset(
+        digest
+        for digest, result in found.items()
+        if result is not None and (result.state is TestState.PASSED or result.flaky)
+    )
+
+
+def flaky_tests(attempts: Iterable[AttemptReport], passed: Compared) -> Sequence[FlakyTest]:
     """Return the flaky tests, those that failed most often first.
 
-    `results` are those of `compared_attempts`, by job and number.
+    `passed`: which tests passed in those of `compared_attempts`.
     """
     found: dict[tuple[str, str], list[tuple[AttemptReport, TestCaseResult, int]]] = defaultdict(list)
     for group in _by_job_and_commit(attempts).values():
-        for (job, name), (attempt, test, failures) in _flaky_in(group, results).items():
+        for (job, name), (attempt, test, failures) in _flaky_in(group, passed).items():
             found[job, name].append((attempt, test, failures))
     tests = [_flaky_test(name, times) for (_, name), times in found.items()]
     return sorted(tests, key=lambda test: (-test.failures, -test.last_at, test.name))
@@ -84,7 +95,7 @@ def _by_job_and_commit(
 
 
 def _flaky_in(
-    group: Sequence[AttemptReport], results: Mapping[tuple[str, int], bytes]
+    group: Sequence[AttemptReport], passed: Compared
 ) -> Mapping[tuple[str, str], tuple[AttemptReport, TestCaseResult, int]]:
     """Return the flaky tests of a job on one commit.
 
@@ -98,22 +109,15 @@ def _flaky_in(
         for test in attempt.report.flaky:
             flaky[test.full_name].append((attempt, test))
     found = {}
+    nothing = frozenset[int]()
+    good = nothing.union(*(passed.get((attempt.job_id, attempt.attempt), nothing) for attempt in group))
     for name in {**failed, **flaky}:
         times = [*failed[name], *flaky[name]]
-        if flaky[name] or _passed(name, group, results):
+        if flaky[name] or digest_of(name) in good:
             failing = {(attempt.job_id, attempt.attempt) for attempt, _ in times}
             newest, test = max(times, key=lambda each: each[0].created_at)
             found[newest.job, name] = (newest, test, len(failing))
     return found
-
-
-def _passed(name: str, group: Sequence[AttemptReport], results: Mapping[tuple[str, int], bytes]) -> bool:
-    digest = digest_of(name)
-    for attempt in group:
-        known = find_result(results.get((attempt.job_id, attempt.attempt), b""), digest)
-        if known is not None and (known.state is TestState.PASSED or known.flaky):
-            return True
-    return False
 
 
 def _flaky_test(name: str, times: Sequence[tuple[AttemptReport, TestCaseResult, int]]) -> FlakyTest:

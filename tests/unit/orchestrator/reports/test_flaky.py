@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from solstice_orchestrator.reports.flaky import AttemptReport, compared_attempts, flaky_tests
+from solstice_orchestrator.reports.flaky import AttemptReport, compared_attempts, flaky_tests, passed_in
 from solstice_orchestrator.reports.results import encode_results
 from solstice_orchestrator.reports.values import BAD, CaseCounts, JobReport, TestCaseResult, TestState
 
@@ -32,8 +32,9 @@ def attempt_of(number: int, job: str, commit: str, results: Results) -> AttemptR
 
 
 def flaky_of(*attempts: AttemptReport) -> list[tuple[str, str, int, int]]:
-    results = {(each.job_id, each.attempt): each.report.results for each in compared_attempts(attempts)}
-    return [(test.name, test.job, test.failures, test.commits) for test in flaky_tests(attempts, results)]
+    results = {(each.job_id, each.attempt): each.report.results for each in attempts}
+    passed = {key: passed_in(results[key], digests) for key, digests in compared_attempts(attempts).items()}
+    return [(test.name, test.job, test.failures, test.commits) for test in flaky_tests(attempts, passed)]
 
 
 def test_a_test_that_failed_and_passed_on_one_commit_is_flaky() -> None:

@@ -19,6 +19,13 @@ from solstice_orchestrator.domain.container_spec import ContainerSpec, ServiceSp
 from solstice_orchestrator.domain.jobs import JobSpec, Outcome, Reason, StepSpec
 from solstice_orchestrator.domain.log_marks import LogMark
 from solstice_orchestrator.log_events import LogEvent
+from solstice_orchestrator.reports.values import (
+    RAW_MESSAGE,
+    JobReport,
+    TestCaseResult,
+    TestState,
+    encode_report,
+)
 from solstice_orchestrator.store.protocol import AttemptKey, Claim, JobStore, LastChunks
 from solstice_orchestrator.store.views import ChunkKind, LogChunk
 from solstice_orchestrator.worker import execution, log_buffer
@@ -240,6 +247,36 @@ async def test_secret_is_given_to_the_executor_and_masked_in_what_it_writes() ->
     assert given == ["heron-otter-7731"]
     assert store.text == b"it is ***; her"
     assert store.outcomes == [replace(SUCCESS, detail="printed ***")]
+
+
+async def test_secrets_are_masked_in_test_reports_also_where_a_text_was_cut() -> None:
+    secret = "heron-otter-7731"
+    whole = TestCaseResult(
+        name=f"n {secret}",
+        class_name=f"c {secret}",
+        suite=f"s {secret}",
+        state=TestState.FAILED,
+        message="x" * (RAW_MESSAGE - 5) + secret[:5],
+        file=f"{secret}.py",
+    )
+    given = JobReport(failed=(whole,), flaky=(whole,), slowest=(whole,), problems=(f"p {secret}",))
+    masked: list[JobReport] = []
+
+    @dataclass
+    class Reporting:
+        isolates: bool = True
+
+        async def run(self, execution: Execution, _log: LogWriter, _stop: asyncio.Event) -> Outcome:
+            masked.append(execution.masked_report(given))
+            return SUCCESS
+
+    executor = cast("CallingExecutor", Reporting())
+    await running(RecordingStore(), executor=executor, secret_rules=SECRETS, secrets=("TOKEN",))
+    (report,) = masked
+    assert b"heron" not in encode_report(report)
+    (failed,) = report.failed
+    assert (failed.name, failed.file, failed.message) == ("n ***", "***.py", "x" * (RAW_MESSAGE - 5))
+    assert report.problems == ("p ***",)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from solstice_orchestrator.reports.flaky import AttemptReport, FlakyTest, compared_attempts, flaky_tests
+from solstice_orchestrator.reports.flaky import (
+    AttemptReport,
+    FlakyTest,
+    compared_attempts,
+    flaky_tests,
+    passed_in,
+)
 from solstice_orchestrator.reports.results import digest_of, find_result
 from solstice_orchestrator.reports.values import NOTHING_REPORTED, JobReport
 from solstice_orchestrator.store.protocol import JobStore
@@ -140,9 +146,11 @@ async def flaky_of(store: JobStore, views: Sequence[ReportView]) -> Sequence[Fla
         for view in views
         if view.trusted
     ]
-    passed: dict[AttemptNumber, bytes] = {}
-    for some in _in_groups(compared_attempts(attempts)):
-        passed.update(await store.report_results([(each.job_id, each.attempt) for each in some]))
+    compared = compared_attempts(attempts)
+    passed: dict[AttemptNumber, frozenset[int]] = {}
+    for some in _in_groups(list(compared)):
+        for attempt, results in (await store.report_results(some)).items():
+            passed[attempt] = passed_in(results, compared[attempt])
     return flaky_tests(attempts, passed)
 
 
