@@ -168,3 +168,46 @@ async def test_reports_are_shown_everywhere_and_nothing_of_them_is_obeyed(tmp_pa
             assert b"\x1b[2J" not in output
             assert b"\xe2\x80\xae" not in output
             assert "failed" in output.decode() or "FAILURES" in output.decode()
+
+
+async def test_every_end_is_explained(tmp_path: Path) -> None:
+    async with (
+        serve_web(tmp_path) as web,
+        httpx2.AsyncClient(base_url=web.url, timeout=60, trust_env=False) as http,
+    ):
+        runs = {}
+        for state, reason in (
+            (JobState.SUCCEEDED, Reason.COMPLETED),
+            (JobState.FAILED, Reason.STEP_FAILED),
+            (JobState.TIMED_OUT, Reason.JOB_TIMEOUT),
+            (JobState.ERRORED, Reason.ARTIFACT_NOT_STORED),
+        ):
+            after = [spec("after", needs=["build"])] if state is JobState.FAILED else []
+            key = await web.running(spec("build"), *after)
+            await web.finish(key, Outcome(state=state, reason=reason, detail="why so"))
+            job = await web.store.job(key.job_id)
+            assert job is not None
+            runs[state.value] = job.run_id
+        cancelled, _ = await web.plan(spec("build"))
+        await web.store.cancel_run(cancelled.run_id, "asked for by mira")
+        waiting, _ = await web.plan(spec("build"))
+        refused = await web.admit()
+        (task,) = await web.store.claim_planning("worker-1", 10)
+        await web.store.not_planned(task, Reason.INVALID_WORKFLOW, "line 3, column 5: 'stpe' is not known")
+        unplanned = await web.admit()
+        runs |= {"cancelled": cancelled.run_id, "waiting": waiting.run_id}
+        for state, run_id in (*runs.items(), ("errored", refused.run_id), ("planning", unplanned.run_id)):
+            answer = await http.get(f"/api/v1/runs/{run_id}/explain")
+            found = answer.json()
+            assert (answer.status_code, len(answer.content) <= 4096) == (200, True)
+            assert found["state"] == state
+            assert "Read the detail" not in found["what_to_do"]
+            if state == "waiting":
+                assert found["why"]["reason"]
+        skipped = next(
+            job for job in await web.store.jobs(run_id=runs["failed"], limit=10) if job.name == "after"
+        )
+        found = (await http.get(f"/api/v1/jobs/{skipped.job_id}/explain")).json()
+        assert (found["state"], found["reason"]) == ("skipped", "needs_failed")
+        words = (await http.get(f"/api/v1/runs/{refused.run_id}/explain")).json()
+        assert "'stpe' is not known" in words["untrusted"]["detail"]

@@ -57,6 +57,7 @@ _OF_STATES: Final[Mapping[str, str]] = {
     RunState.PLANNING: "Wait: its workflow is being read.",
     RunState.DELAYED: "Wait for its start time.",
 }
+_WITHOUT_JOBS: Final = "It ended before it had any jobs. The detail says why: fix the workflow file at the place that it names, or what else it says."
 _TIME: Final = (
     "Find what hangs or is slow by the last lines of the log, or raise the limit in the workflow file."
 )
@@ -82,6 +83,7 @@ _OF_REASONS: Final[Mapping[Reason, str]] = {
     Reason.ARTIFACT_NOT_STORED: "Have the operator give artifacts more room, then 'solstice rerun'.",
     Reason.ARTIFACT_MISSING: "Run the job that has the artifact again, or keep it longer ('retention').",
     Reason.ARTIFACT_NOT_PLACED: "Let the artifact's paths differ from those of the checkout; the detail names the one in the way.",
+    Reason.OUTPUT_REFUSED: "Check the file that the output is made of: a step has to write it, as short text.",
     Reason.REPORT_UNUSABLE: "Check that the step writes the test report where 'report' looks for it.",
     Reason.NEEDS_FAILED: "Fix the job that it needs; it did not succeed.",
     Reason.CONDITION_UNMET: "Nothing has to be done: its 'if' leaves it out of this run.",
@@ -145,7 +147,7 @@ def _document(facts: ExplanationFacts, scale: float) -> Document:
         "commit_sha": run.commit_sha,
         "run_state": run.state.value,
         "state": state,
-        "what_to_do": advice(state, reason),
+        "what_to_do": _WITHOUT_JOBS if job is None and run.state.final else advice(state, reason),
     }
     if job is not None:
         document |= {
