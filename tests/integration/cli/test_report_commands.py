@@ -196,13 +196,13 @@ async def test_every_end_is_explained(tmp_path: Path) -> None:
         await web.store.not_planned(task, Reason.INVALID_WORKFLOW, "line 3, column 5: 'stpe' is not known")
         unplanned = await web.admit()
         runs |= {"cancelled": cancelled.run_id, "waiting": waiting.run_id}
-        for state, run_id in (*runs.items(), ("errored", refused.run_id), ("planning", unplanned.run_id)):
+        for ended, run_id in (*runs.items(), ("errored", refused.run_id), ("planning", unplanned.run_id)):
             answer = await http.get(f"/api/v1/runs/{run_id}/explain")
             found = answer.json()
             assert (answer.status_code, len(answer.content) <= 4096) == (200, True)
-            assert found["state"] == state
+            assert found["state"] == ended
             assert "Read the detail" not in found["what_to_do"]
-            if state == "waiting":
+            if ended == "waiting":
                 assert found["why"]["reason"]
         skipped = next(
             job for job in await web.store.jobs(run_id=runs["failed"], limit=10) if job.name == "after"
