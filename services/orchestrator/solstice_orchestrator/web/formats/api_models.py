@@ -326,6 +326,7 @@ MODELS: Final[tuple[Model, ...]] = (
     WholeRun,
     Jobs,
     WholeJob,
+    RunCounts,
     Attempts,
     LogPart,
     Artifacts,
