@@ -2,18 +2,23 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
 from solstice_cli.main import app
-from solstice_common.messages.states import JobState
+from solstice_common.messages.states import JobState, RunState
 from solstice_orchestrator.domain.jobs import Outcome, Reason
-from solstice_orchestrator.store.views import ChunkKind
+from solstice_orchestrator.store.artifact_records import ArtifactAnswer, ArtifactRecord
+from solstice_orchestrator.store.views import ChunkKind, RunView
 from tests.servers.orchestrator_web import WebServer, serve_web, spec
+from tests.stores import SUCCEEDED
 
 FAILED = Outcome(state=JobState.FAILED, reason=Reason.STEP_FAILED, exit_code=3, step="test")
 
@@ -128,3 +133,43 @@ async def test_what_an_autoscaler_asks_is_printed(web: WebServer) -> None:
     assert no_worker["labels"]["vax"]["wanted_slots"] == 0
     wrong = await solstice(web, "scale", "--label", "no label")
     assert wrong.exit_code != 0
+
+
+async def test_what_a_job_hands_out_is_shown_and_obeyed_nowhere(web: WebServer) -> None:
+    run, ids = await web.plan(spec(), spec("port"), spec("tests"))
+    key = await web.claim(ids["build"])
+    artifact = ArtifactRecord(name="dist", digest="ab" * 32, size=1024, files=3, retention_seconds=3600.0)
+    assert await web.store.record_artifact(key, artifact, 0) is ArtifactAnswer.STORED
+    await web.finish(key, replace(SUCCEEDED, outputs=(("version", "1.2"), ("note", "<b>\x1b[31m\n&"))))
+    await web.finish(await web.claim(ids["port"]), FAILED)
+    shown = await answer_of(web, "show", ids["build"])
+    assert shown["outputs"] == {"version": "1.2", "note": "<b>\x1b[31m\n&"}
+    assert [(each["name"], each["digest"]) for each in shown["artifacts"]] == [("dist", "ab" * 32)]
+    printed = (await solstice(web, "show", ids["build"])).stdout
+    assert re.search(r"^output version +1\.2$", printed, re.MULTILINE)
+    assert f"1024 bytes, 3 files, sha256:{'ab' * 32}" in printed
+    assert "\x1b" not in printed
+    async with httpx2.AsyncClient(base_url=web.url) as http:
+        page = (await http.get(f"/jobs/{ids['build']}")).text
+        assert "<dt>version</dt><dd><code>1.2</code></dd>" in page
+        assert f'href="/api/v1/jobs/{ids["build"]}/artifacts/dist"' in page
+        assert "&lt;b&gt;" in page
+        assert "<b>" not in page
+    # The run has not ended: its third job waits.
+    other, _ = await web.plan(spec())
+    assert other.run_id != run.run_id
+    counted = await answer_of(web, "runs", "--count", "--since", "1h")
+    assert (counted["unfinished"], sum(counted["counts"].values())) == (2, 0)
+    await web.finish(await web.claim(ids["tests"]))
+    counted = await answer_of(web, "runs", "--count", "--repository", shown_repository(run))
+    assert (counted["counts"]["failed"], counted["unfinished"]) == (1, 1)
+    piped = await solstice(web, "runs", "--count", "--branch", "no-such-branch")
+    assert piped.stdout.splitlines() == [
+        f"0\t{state}" for state in (*(each.value for each in RunState if each.final), "unfinished")
+    ]
+    for refused in (("--since", "1h"), ("--count", "--state", "failed"), ("--count", "--since", "soon")):
+        assert (await solstice(web, "runs", *refused)).exit_code != 0
+
+
+def shown_repository(run: RunView) -> str:
+    return run.repo_full_name or run.repo_url
