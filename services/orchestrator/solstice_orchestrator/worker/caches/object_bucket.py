@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO, Final, cast
@@ -24,9 +25,11 @@ PART_BYTES: Final = 16 * 1024 * 1024
 CONNECT_SECONDS: Final = 5
 SMALL_SECONDS: Final = 30
 """How long a list, or a small object, may take."""
-LARGE_SECONDS: Final = 600
+LARGE_SECONDS: Final = 300
 """The same for an archive, from its first to its last byte."""
-RETRIES: Final = 3
+RETRIES: Final = 2
+RETRY_SECONDS: Final = 60
+"""After so many no request is tried again: an orchestrator that ends waits for those that are under way."""
 _SECRETS: Final = {"key_id": "access_key_id", "secret": "secret_access_key", "token": "session_token"}
 
 
@@ -156,7 +159,7 @@ def open_bucket(settings: BucketSettings, local: ObjectDirectory) -> ObjectBucke
                 "connect_timeout": f"{CONNECT_SECONDS}s",
                 "timeout": f"{seconds}s",
             },
-            retry_config={"max_retries": RETRIES},
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
             **secrets,
         )
 
