@@ -150,6 +150,9 @@ def test_following_the_links_shows_and_changes_what_the_scopes_allow(web_thread:
             "workersapi_workers": {},
             "scaleapi_scale": {},
             "watermarksapi_watermarks": {},
+            "api_run_counts": {},
+            "reportsapi_flaky": {"repository": "harbour/lighthouse"},
+            "reportsapi_history": {"repository": "harbour/lighthouse", "name": "a"},
             "cachesapi_caches": {},
             "schedulesapi_add": {},
             "schedulesapi_schedules": {"limit": "2"},
@@ -165,6 +168,9 @@ def test_following_the_links_shows_and_changes_what_the_scopes_allow(web_thread:
         "watermarksapi_watermarks",
         "schedulesapi_add",
         "cachesapi_caches",
+        "api_run_counts",
+        "reportsapi_flaky",
+        "reportsapi_history",
     }
     assert followed == LINKED.keys() - only_begun
     changed = {seen for seen in walk.seen if seen.split()[1] in {"200", "201", "202"}}
