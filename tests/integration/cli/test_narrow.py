@@ -168,11 +168,13 @@ def test_nothing_of_dead_letters_topology_and_keys_is_cut_on_60_columns(tmp_path
     listed, numbers = printed["dlq list"].split("\n\n")
     for table in (listed, printed["keys list"]):
         assert all(len(line.rstrip()) <= 60 for line in table.splitlines())
-        assert "widen the terminal, or use --json" in table
+    assert "widen the terminal, or use --json" in listed
     dead_letter, *cells = unfolded(listed)
     assert cells == ["internal_error", repository]
     assert "dead letters  1\n" in numbers
-    assert unfolded(printed["keys list"]) == [key, "github,gitlab", "**", "trusted"]
+    *of_the_key, age = unfolded(printed["keys list"])
+    assert of_the_key == [key, "github,gitlab", "**", "trusted"]
+    assert age.endswith(" s")
     for command, text in {
         "dlq show": f"repository                  {repository}\n",
         "dlq export": f"wrote 1 dead letter to {file}\n",
