@@ -283,7 +283,7 @@ COMMANDS = [words for name, tree in TREES.items() for words, _ in leaves(tree, (
 
 PRINTS_NO_ANSWER = {
     *(("forge-integration", "serve"), ("orchestrator", "run")),
-    *(("forge-integration", "openapi"), ("orchestrator", "openapi")),
+    *(("forge-integration", "openapi"), ("orchestrator", "openapi"), ("solstice", "workflow", "schema")),
 }
 """Services, and documents that are JSON anyway."""
 

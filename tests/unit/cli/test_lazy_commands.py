@@ -65,7 +65,7 @@ def test_every_command_can_be_loaded_at_once() -> None:
     assert root.commands["workers"].commands["pause"].params
 
 
-def test_the_orchestrators_own_commands_are_those_on_its_database_and_its_scheduler() -> None:
+def test_the_orchestrators_own_commands_are_those_on_its_database_its_scheduler_and_its_reader() -> None:
     """All others ask its API, so that they work from any machine."""
     commands = [each for each in COMMANDS if each.target.startswith("solstice_orchestrator.")]
-    assert {each.name for each in commands} == {"store", "purge", "simulate"}
+    assert {each.name for each in commands} == {"store", "purge", "simulate", "workflow"}

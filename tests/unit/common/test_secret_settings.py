@@ -38,6 +38,9 @@ URLS = {
 HARMLESS = {
     "amqp_password_file": "the name of a file",
     "amqp_routing_key": "a name on the broker",
+    "cache_bucket": "the name of a bucket",
+    "cache_credentials": "the name of a file",
+    "cache_endpoint": "an address in which no user can stand",
     "forge_host": "an address to listen on",
     "git_credentials": "the name of a file",
     "orchestrator_host": "an address to listen on",
