@@ -28,6 +28,7 @@ def unpack(folder: Path) -> Path:
     archive = subprocess.run(
         ["git", "-C", str(ROOT), "archive", REVISION], capture_output=True, check=True
     ).stdout
+    folder.mkdir(parents=True, exist_ok=True)
     # The filters of tarfile came with Python 3.11.4; that of Debian 12 is older.
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
     return folder
