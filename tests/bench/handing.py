@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -115,7 +116,7 @@ def _turns(folder: Path, sizes: dict[int, float]) -> dict[str, Callable[[], obje
     if shutil.which("zstd") is None:
         del turns["tar | zstd -1 -T0"], turns["zstd -d | tar"]
     for level in reversed(LEVELS):
-        turns[f"save at level {level}"] = lambda level=level: save(level)  # type: ignore[misc]
+        turns[f"save at level {level}"] = partial(save, level)
     turns["restore"] = restore
     return turns
 
